@@ -108,6 +108,7 @@ Expected<Architecture> architecture_from_config(const Json& config, const std::o
     found->family(FamilyReading{text, architecture, naming});
     const NumberFormat plain = read_dtype(text, root, architecture.notes);
     if (root.has("vision_config")) architecture.notes.emplace_back("the vision tower is left out: text model only");
+    if (root.has("_source")) architecture.notes.push_back("figures: " + root.string_or("_source", ""));
     if (!problems.empty()) return tl::unexpected(to_error(problems, source));
     if (const auto contradictions = architecture.validate(); !contradictions.empty()) {
         return tl::unexpected(to_error(contradictions, source));

@@ -19,8 +19,7 @@ const std::vector<std::string> kSlidingTypes{"sliding_attention", "full_attentio
 
 MoeFeedForward deepseek_moe(const JsonReader& text, RouterScoring scoring, bool correction) {
     MoeFeedForward moe;
-    moe.experts = static_cast<int>(text.integer("n_routed_experts", 1, kMaxExperts));
-    moe.experts_per_token = static_cast<int>(text.integer("num_experts_per_tok", 1, kMaxExperts));
+    read_experts(text, "n_routed_experts", moe);
     moe.intermediate = read_size(text, "moe_intermediate_size");
     const auto shared = text.integer_or("n_shared_experts", 0, 0, 64);
     moe.shared_intermediate = static_cast<int>(shared * moe.intermediate);
@@ -67,8 +66,7 @@ void read_glm4_moe(const FamilyReading& in) {
 
 MoeFeedForward qwen_moe(const JsonReader& text) {
     MoeFeedForward moe;
-    moe.experts = static_cast<int>(text.integer("num_experts", 1, kMaxExperts));
-    moe.experts_per_token = static_cast<int>(text.integer("num_experts_per_tok", 1, kMaxExperts));
+    read_experts(text, "num_experts", moe);
     moe.intermediate = read_size(text, "moe_intermediate_size");
     moe.shared_intermediate = read_size_or(text, "shared_expert_intermediate_size", 0);
     moe.shared_gate = moe.shared_intermediate > 0;
@@ -162,8 +160,7 @@ void read_qwen3_next(const FamilyReading& in) {
 
 MoeFeedForward local_experts(const JsonReader& text) {
     MoeFeedForward moe;
-    moe.experts = static_cast<int>(text.integer("num_local_experts", 1, kMaxExperts));
-    moe.experts_per_token = static_cast<int>(text.integer("num_experts_per_tok", 1, kMaxExperts));
+    read_experts(text, "num_local_experts", moe);
     moe.intermediate = read_size(text, "intermediate_size");
     return moe;
 }

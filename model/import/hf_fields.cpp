@@ -24,6 +24,10 @@ GqaShape read_gqa(const JsonReader& text, int hidden) {
     GqaShape gqa;
     gqa.heads = read_size(text, "num_attention_heads");
     gqa.kv_heads = text.has("num_key_value_heads") ? read_size(text, "num_key_value_heads") : gqa.heads;
+    if (gqa.heads % gqa.kv_heads != 0) {
+        text.problem("num_key_value_heads", fmt::format("{} heads can't be shared evenly by {} key/value heads",
+                                                        gqa.heads, gqa.kv_heads));
+    }
     if (text.has("head_dim")) {
         gqa.head_dim = read_size(text, "head_dim");
     } else if (hidden % gqa.heads == 0) {
@@ -104,6 +108,15 @@ std::vector<bool> read_dense_only(const JsonReader& text, int layers) {
 
 int read_mtp_count(const JsonReader& text, std::string_view key) {
     return static_cast<int>(text.integer_or(key, 0, 0, kMaxMtpModules));
+}
+
+void read_experts(const JsonReader& text, std::string_view experts_key, MoeFeedForward& moe) {
+    moe.experts = static_cast<int>(text.integer(experts_key, 1, kMaxExperts));
+    moe.experts_per_token = static_cast<int>(text.integer("num_experts_per_tok", 1, kMaxExperts));
+    if (text.has(experts_key) && moe.experts_per_token > moe.experts) {
+        text.problem("num_experts_per_tok",
+                     fmt::format("{} experts a token of {} experts", moe.experts_per_token, moe.experts));
+    }
 }
 
 RouterScoring read_scoring(const JsonReader& text, RouterScoring fallback) {

@@ -31,6 +31,9 @@ namespace draftboard::model {
 /// Number of MTP modules under `key`; absent: 0.
 [[nodiscard]] int read_mtp_count(const JsonReader& text, std::string_view key);
 
+/// Number of experts under `experts_key` and "num_experts_per_tok"; the second may not exceed the first.
+void read_experts(const JsonReader& text, std::string_view experts_key, MoeFeedForward& moe);
+
 /// "scoring_func": softmax or sigmoid.
 [[nodiscard]] RouterScoring read_scoring(const JsonReader& text, RouterScoring fallback);
 

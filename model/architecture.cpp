@@ -11,12 +11,13 @@ namespace draftboard::model {
 
 namespace {
 
-// A hostile file could break the same rule in each of a thousand layers; a person reads the first few.
+// A hostile file could break the same rule in each of a thousand layers; a person reads the first
+// few.
 constexpr std::size_t kMaxProblems = 100;
 
 /// Collects problems below one place.
 class Checker {
-   public:
+ public:
     Checker(std::vector<Problem>& problems, std::string place)
         : problems_(&problems), place_(std::move(place)) {}
 
@@ -25,11 +26,17 @@ class Checker {
             problems_->push_back({fmt::format("{}/{}", place_, field), std::move(message)});
         }
     }
-    void within(std::string_view field, std::int64_t value, std::int64_t low, std::int64_t high) const {
-        if (value < low || value > high) problem(field, fmt::format("{} is outside {} .. {}", value, low, high));
+    void within(std::string_view field, std::int64_t value, std::int64_t low,
+                std::int64_t high) const {
+        if (value < low || value > high)
+            problem(field, fmt::format("{} is outside {} .. {}", value, low, high));
     }
-    void size(std::string_view field, std::int64_t value) const { within(field, value, 1, kMaxFeatures); }
-    void size_or_zero(std::string_view field, std::int64_t value) const { within(field, value, 0, kMaxFeatures); }
+    void size(std::string_view field, std::int64_t value) const {
+        within(field, value, 1, kMaxFeatures);
+    }
+    void size_or_zero(std::string_view field, std::int64_t value) const {
+        within(field, value, 0, kMaxFeatures);
+    }
     /// Factors within limits whose product is one matrix dimension.
     void product(std::string_view field, std::int64_t a, std::int64_t b) const {
         if (a >= 0 && b >= 0 && a <= kMaxFeatures && b <= kMaxFeatures && a * b > kMaxFeatures) {
@@ -40,7 +47,7 @@ class Checker {
         return {*problems_, fmt::format("{}/{}", place_, field)};
     }
 
-   private:
+ private:
     std::vector<Problem>* problems_;
     std::string place_;
 };
@@ -85,12 +92,15 @@ void check(const DeltaNetShape& net, const Checker& at) {
     at.product("key_heads", net.key_heads, net.key_head_dim);
     at.product("value_heads", net.value_heads, net.value_head_dim);
     if (net.key_heads > 0 && net.value_heads > 0 && net.value_heads % net.key_heads != 0) {
-        at.problem("value_heads", fmt::format("{} value heads can't be shared evenly by {} key heads",
-                                              net.value_heads, net.key_heads));
+        at.problem("value_heads",
+                   fmt::format("{} value heads can't be shared evenly by {} key heads",
+                               net.value_heads, net.key_heads));
     }
 }
 
-void check(const DenseFeedForward& dense, const Checker& at) { at.size("intermediate", dense.intermediate); }
+void check(const DenseFeedForward& dense, const Checker& at) {
+    at.size("intermediate", dense.intermediate);
+}
 
 void check(const MoeFeedForward& moe, const Checker& at) {
     at.within("experts", moe.experts, 1, kMaxExperts);
@@ -100,13 +110,15 @@ void check(const MoeFeedForward& moe, const Checker& at) {
     at.within("groups", moe.groups, 1, std::max(1, moe.experts));
     at.within("top_groups", moe.top_groups, 1, std::max(1, moe.groups));
     if (moe.groups > 1 && moe.experts % moe.groups != 0) {
-        at.problem("groups", fmt::format("{} experts can't be split into {} equal groups", moe.experts, moe.groups));
+        at.problem("groups", fmt::format("{} experts can't be split into {} equal groups",
+                                         moe.experts, moe.groups));
     }
-    if (moe.groups > 0 && moe.top_groups > 0 && moe.top_groups <= moe.groups && moe.experts >= moe.groups &&
-        moe.experts_per_token <= moe.experts &&
+    if (moe.groups > 0 && moe.top_groups > 0 && moe.top_groups <= moe.groups &&
+        moe.experts >= moe.groups && moe.experts_per_token <= moe.experts &&
         moe.experts_per_token > std::int64_t{moe.experts / moe.groups} * moe.top_groups) {
-        at.problem("top_groups", fmt::format("{} groups of {} experts do not hold {} experts a token",
-                                             moe.top_groups, moe.experts / moe.groups, moe.experts_per_token));
+        at.problem("top_groups",
+                   fmt::format("{} groups of {} experts do not hold {} experts a token",
+                               moe.top_groups, moe.experts / moe.groups, moe.experts_per_token));
     }
 }
 
@@ -120,7 +132,8 @@ void check_format(const WeightFormat& format, std::string_view field, const Chec
 
 void check_layer(const Layer& layer, const Checker& at) {
     std::visit([&at](const auto& shape) { check(shape, at.below("mixer")); }, layer.mixer);
-    std::visit([&at](const auto& shape) { check(shape, at.below("feed_forward")); }, layer.feed_forward);
+    std::visit([&at](const auto& shape) { check(shape, at.below("feed_forward")); },
+               layer.feed_forward);
     const Checker formats = at.below("formats");
     check_format(layer.formats.mixer, "mixer", formats);
     check_format(layer.formats.feed_forward, "feed_forward", formats);
@@ -142,19 +155,22 @@ std::vector<Problem> Architecture::validate() const {
     check_format(embedding_format, "embedding_format", root);
     check_format(lm_head_format, "lm_head_format", root);
     if (!problems.empty()) return problems;
-    for (std::size_t i = 0; i < layers.size(); ++i) check_layer(layers[i], root.below(fmt::format("layers/{}", i)));
+    for (std::size_t i = 0; i < layers.size(); ++i)
+        check_layer(layers[i], root.below(fmt::format("layers/{}", i)));
     for (std::size_t i = 0; i < mtp.size(); ++i) {
         const Checker at = root.below(fmt::format("mtp/{}", i));
         check_layer(mtp[i].layer, at.below("layer"));
         check_format(mtp[i].projection, "projection", at);
     }
     if (!problems.empty()) return problems;
-    // Each shape is within its limit here, so that counting can't overflow unnoticed (it saturates).
+    // Each shape is within its limit here, so that counting can't overflow unnoticed (it
+    // saturates).
     const ParameterCount count = count_parameters(*this);
     if (count.total > kMaxParameters || count.mtp > kMaxParameters) {
-        problems.push_back({"", fmt::format("{:.3g} parameters are more than the {:.0g} that any model has",
-                                            static_cast<double>(std::max(count.total, count.mtp)),
-                                            static_cast<double>(kMaxParameters))});
+        problems.push_back(
+            {"", fmt::format("{:.3g} parameters are more than the {:.0g} that any model has",
+                             static_cast<double>(std::max(count.total, count.mtp)),
+                             static_cast<double>(kMaxParameters))});
     }
     return problems;
 }

@@ -6,7 +6,8 @@
 
 namespace draftboard::model {
 
-Expected<Architecture> find_architecture(const std::string& name_or_path, const std::string& data_directory,
+Expected<Architecture> find_architecture(const std::string& name_or_path,
+                                         const std::string& data_directory,
                                          const std::string& relative_to) {
     const auto path = find_data_file(name_or_path, "architectures", data_directory, relative_to);
     if (!path) return tl::unexpected(path.error());

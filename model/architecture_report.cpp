@@ -14,7 +14,7 @@ namespace {
 
 /// Counts by label, in order of first appearance.
 class LabelCount {
-   public:
+ public:
     void add(const std::string& label) {
         for (auto& [known, count] : counts_) {
             if (known == label) {
@@ -29,9 +29,11 @@ class LabelCount {
         for (const auto& [label, count] : counts_) out[label] = count;
         return out;
     }
-    [[nodiscard]] const std::vector<std::pair<std::string, int>>& entries() const { return counts_; }
+    [[nodiscard]] const std::vector<std::pair<std::string, int>>& entries() const {
+        return counts_;
+    }
 
-   private:
+ private:
     std::vector<std::pair<std::string, int>> counts_;
 };
 
@@ -45,14 +47,18 @@ std::string mixer_label(const TokenMixer& mixer) {
 std::string feed_forward_label(const FeedForward& feed_forward) {
     const auto* moe = std::get_if<MoeFeedForward>(&feed_forward);
     if (moe == nullptr) return "dense";
-    return fmt::format("moe_{}_of_{}{}", moe->experts_per_token, moe->experts, moe->shared_intermediate > 0 ? "_shared" : "");
+    return fmt::format("moe_{}_of_{}{}", moe->experts_per_token, moe->experts,
+                       moe->shared_intermediate > 0 ? "_shared" : "");
 }
 
 struct Summary {
     LabelCount mixers;
     LabelCount feed_forwards;
-    std::vector<std::pair<std::string, LabelCount>> formats{
-        {"mixer", {}}, {"dense_mlp", {}}, {"routed_experts", {}}, {"shared_experts", {}}, {"router", {}}};
+    std::vector<std::pair<std::string, LabelCount>> formats{{"mixer", {}},
+                                                            {"dense_mlp", {}},
+                                                            {"routed_experts", {}},
+                                                            {"shared_experts", {}},
+                                                            {"router", {}}};
 };
 
 Summary summarize(const Architecture& architecture) {
@@ -63,7 +69,8 @@ Summary summarize(const Architecture& architecture) {
         out.formats[0].second.add(layer.formats.mixer.name());
         if (const MoeFeedForward* moe = moe_of(layer)) {
             out.formats[2].second.add(layer.formats.routed_experts.name());
-            if (moe->shared_intermediate > 0) out.formats[3].second.add(layer.formats.shared_expert.name());
+            if (moe->shared_intermediate > 0)
+                out.formats[3].second.add(layer.formats.shared_expert.name());
             out.formats[4].second.add(layer.formats.router.name());
         } else {
             out.formats[1].second.add(layer.formats.feed_forward.name());
@@ -80,7 +87,9 @@ std::string joined(const LabelCount& labels) {
     return out;
 }
 
-std::string billions(std::int64_t parameters) { return fmt::format("{:.3f} B", static_cast<double>(parameters) / 1e9); }
+std::string billions(std::int64_t parameters) {
+    return fmt::format("{:.3f} B", static_cast<double>(parameters) / 1e9);
+}
 std::string gigabytes(double bytes) { return fmt::format("{:.3f} GB", bytes / 1e9); }
 
 }  // namespace
@@ -141,33 +150,47 @@ std::string architecture_text(const Architecture& architecture) {
     const Summary summary = summarize(architecture);
 
     std::string out;
-    const auto line = [&out](std::string_view label, std::string_view value) { out += fmt::format("{:<22}{}\n", label, value); };
+    const auto line = [&out](std::string_view label, std::string_view value) {
+        out += fmt::format("{:<22}{}\n", label, value);
+    };
     line("model", fmt::format("{} ({})", architecture.name, architecture.model_type));
     line("source", architecture.source);
     line("layers", std::to_string(architecture.layers.size()));
     line("  token mixers", joined(summary.mixers));
     line("  feed-forwards", joined(summary.feed_forwards));
-    line("hidden, vocabulary", fmt::format("{}, {}{}", architecture.hidden, architecture.vocabulary,
-                                           architecture.tied_embeddings ? " (LM head tied to the embedding)" : ""));
+    line("hidden, vocabulary",
+         fmt::format("{}, {}{}", architecture.hidden, architecture.vocabulary,
+                     architecture.tied_embeddings ? " (LM head tied to the embedding)" : ""));
     line("longest context", std::to_string(architecture.max_context));
     line("parameters", billions(count.total));
-    line("  active a token", fmt::format("{} ({} with the input embedding)", billions(count.active), billions(count.active_with_embedding)));
-    line("  MTP modules", architecture.mtp.empty() ? "none" : fmt::format("{}: {}, {}", architecture.mtp.size(), billions(count.mtp), gigabytes(count.mtp_bytes)));
-    line("all-reduces a forward", fmt::format("{} in the decoder, {} for the embedding; {} all-gather of logits", collectives.decoder_all_reduces, collectives.embedding_all_reduces, collectives.logits_all_gathers));
+    line("  active a token", fmt::format("{} ({} with the input embedding)", billions(count.active),
+                                         billions(count.active_with_embedding)));
+    line("  MTP modules", architecture.mtp.empty()
+                              ? "none"
+                              : fmt::format("{}: {}, {}", architecture.mtp.size(),
+                                            billions(count.mtp), gigabytes(count.mtp_bytes)));
+    line("all-reduces a forward",
+         fmt::format("{} in the decoder, {} for the embedding; {} all-gather of logits",
+                     collectives.decoder_all_reduces, collectives.embedding_all_reduces,
+                     collectives.logits_all_gathers));
     line("cache format", to_name(architecture.kv_format));
-    out += fmt::format("\n{:<18}{:>14}{:>14}{:>14}  {}\n", "part", "parameters", "active", "bytes", "stored as");
+    out += fmt::format("\n{:<18}{:>14}{:>14}{:>14}  {}\n", "part", "parameters", "active", "bytes",
+                       "stored as");
     for (const PartCount& part : count.parts) {
         if (part.parameters == 0) continue;
         std::string stored;
         for (const auto& [name, labels] : summary.formats) {
-            if (name == part.name || (name == "mixer" && part.name == "attention")) stored = joined(labels);
+            if (name == part.name || (name == "mixer" && part.name == "attention"))
+                stored = joined(labels);
         }
         if (part.name == "embedding") stored = architecture.embedding_format.name();
         if (part.name == "lm_head") stored = architecture.lm_head_format.name();
         if (part.name == "norms") stored = to_name(architecture.activation_format);
-        out += fmt::format("{:<18}{:>14}{:>14}{:>14}  {}\n", part.name, billions(part.parameters), billions(part.active_parameters), gigabytes(part.bytes), stored);
+        out += fmt::format("{:<18}{:>14}{:>14}{:>14}  {}\n", part.name, billions(part.parameters),
+                           billions(part.active_parameters), gigabytes(part.bytes), stored);
     }
-    out += fmt::format("{:<18}{:>14}{:>14}{:>14}\n", "total", billions(count.total), billions(count.active), gigabytes(count.bytes));
+    out += fmt::format("{:<18}{:>14}{:>14}{:>14}\n", "total", billions(count.total),
+                       billions(count.active), gigabytes(count.bytes));
     for (const std::string& note : architecture.notes) out += fmt::format("note: {}\n", note);
     return out;
 }

@@ -8,8 +8,8 @@ namespace draftboard::model {
 
 namespace {
 
-// Saturating arithmetic: sound architectures stay far below 2^63 (see kMaxParameters), others must not
-// be undefined behaviour.
+// Saturating arithmetic: sound architectures stay far below 2^63 (see kMaxParameters), others must
+// not be undefined behaviour.
 std::int64_t times(std::int64_t a, std::int64_t b) {
     std::int64_t out = 0;
     return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<std::int64_t>::max() : out;
@@ -31,7 +31,8 @@ std::vector<MixerMatrix> matrices(const MlaShape& mla, std::int64_t hidden) {
     } else {
         out.push_back({"q_proj", q_rows, hidden});
     }
-    out.push_back({"kv_a_proj_with_mqa", std::int64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim, hidden});
+    out.push_back(
+        {"kv_a_proj_with_mqa", std::int64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim, hidden});
     out.push_back({"kv_b_proj", kv_rows, mla.kv_lora_rank});
     if (mla.indexer) {
         const SparseIndexer& indexer = *mla.indexer;
@@ -70,7 +71,8 @@ std::vector<MixerMatrix> matrices(const DeltaNetShape& net, std::int64_t hidden)
 
 std::int64_t vectors(const MlaShape& mla) {
     std::int64_t count = std::int64_t{mla.q_lora_rank} + mla.kv_lora_rank;  // q_a and kv_a norms
-    if (mla.indexer) count += 2 * std::int64_t{mla.indexer->head_dim};  // k_norm: a LayerNorm, weight and bias
+    if (mla.indexer)
+        count += 2 * std::int64_t{mla.indexer->head_dim};  // k_norm: a LayerNorm, weight and bias
     return count;
 }
 
@@ -87,7 +89,8 @@ std::int64_t vectors(const DeltaNetShape& net) {
     const std::int64_t channels = 2 * std::int64_t{net.key_heads} * net.key_head_dim +
                                   std::int64_t{net.value_heads} * net.value_head_dim;
     // Depthwise convolution over q, k, v; A_log and dt_bias a head; the gated norm over a head.
-    return times(channels, net.conv_kernel) + 2 * std::int64_t{net.value_heads} + net.value_head_dim;
+    return times(channels, net.conv_kernel) + 2 * std::int64_t{net.value_heads} +
+           net.value_head_dim;
 }
 
 struct Amount {
@@ -117,9 +120,19 @@ Amount gated_mlp(std::int64_t hidden, std::int64_t intermediate, const WeightFor
 }
 
 /// The parts of one layer, indexed like kPartNames.
-enum Part { embedding, attention, dense_mlp, routed_experts, shared_experts, router, norms, lm_head };
+enum Part {
+    embedding,
+    attention,
+    dense_mlp,
+    routed_experts,
+    shared_experts,
+    router,
+    norms,
+    lm_head
+};
 constexpr std::array<std::string_view, 8> kPartNames{
-    "embedding", "attention", "dense_mlp", "routed_experts", "shared_experts", "router", "norms", "lm_head"};
+    "embedding",      "attention", "dense_mlp", "routed_experts",
+    "shared_experts", "router",    "norms",     "lm_head"};
 
 struct Tally {
     std::array<Amount, 8> stored;
@@ -139,7 +152,8 @@ void add_moe(const MoeFeedForward& moe, const LayerFormats& formats, std::int64_
     tally.active[routed_experts] =
         plus(tally.active[routed_experts], times(expert.parameters, moe.experts_per_token));
     if (moe.shared_intermediate > 0) {
-        tally.add(shared_experts, gated_mlp(hidden, moe.shared_intermediate, formats.shared_expert));
+        tally.add(shared_experts,
+                  gated_mlp(hidden, moe.shared_intermediate, formats.shared_expert));
     }
     Amount scores;
     scores.add_matrix(moe.experts, hidden, formats.router);
@@ -160,7 +174,8 @@ void add_layer(const Layer& layer, std::int64_t hidden, NumberFormat vector_form
     if (const auto* dense = std::get_if<DenseFeedForward>(&layer.feed_forward)) {
         tally.add(dense_mlp, gated_mlp(hidden, dense->intermediate, layer.formats.feed_forward));
     } else {
-        add_moe(std::get<MoeFeedForward>(layer.feed_forward), layer.formats, hidden, vector_format, tally);
+        add_moe(std::get<MoeFeedForward>(layer.feed_forward), layer.formats, hidden, vector_format,
+                tally);
     }
     Amount layer_norms;
     layer_norms.add_vector(2 * hidden, vector_format);
@@ -229,7 +244,8 @@ ParameterCount count_parameters(const Architecture& architecture) {
         add_layer(module.layer, hidden, vector_format, own);
         Amount rest;
         rest.add_matrix(hidden, 2 * hidden, module.projection);
-        rest.add_vector(3 * hidden, vector_format);  // norms of the embedding, the hidden state, the output
+        rest.add_vector(3 * hidden,
+                        vector_format);  // norms of the embedding, the hidden state, the output
         if (module.own_embedding) {
             rest.add_matrix(architecture.vocabulary, hidden, architecture.embedding_format);
             rest.add_matrix(architecture.vocabulary, hidden, architecture.lm_head_format);

@@ -37,8 +37,8 @@ Expected<TextModel> find_text_model(const Json& config, const std::string& sourc
     }
     text.family = find_family(text.model_type);
     if (text.family == nullptr) {
-        return fail(ErrorCode::unsupported, "this model family is not supported", source + ": /model_type",
-                    "supported: " + supported_model_types());
+        return fail(ErrorCode::unsupported, "this model family is not supported",
+                    source + ": /model_type", "supported: " + supported_model_types());
     }
     if (root.has("text_config")) {
         const JsonReader inner = root.at("text_config");
@@ -49,21 +49,25 @@ Expected<TextModel> find_text_model(const Json& config, const std::string& sourc
         if (!problems.empty()) return tl::unexpected(to_error(problems, source));
         text.family = find_family(inner_type);
         if (text.family == nullptr) {
-            return fail(ErrorCode::unsupported, "the family of the inner text model is not supported",
-                        source + ": /text_config/model_type", "supported: " + supported_model_types());
+            return fail(
+                ErrorCode::unsupported, "the family of the inner text model is not supported",
+                source + ": /text_config/model_type", "supported: " + supported_model_types());
         }
     }
     return text;
 }
 
 /// The checkpoint's dtype, from the text model or the wrapper.
-NumberFormat read_dtype(const JsonReader& text, const JsonReader& root, std::vector<std::string>& notes) {
+NumberFormat read_dtype(const JsonReader& text, const JsonReader& root,
+                        std::vector<std::string>& notes) {
     for (const JsonReader* reader : {&text, &root}) {
         for (const std::string_view key : {"dtype", "torch_dtype"}) {
             if (!reader->has(key)) continue;
             const std::string name = reader->string_or(key, "");
             const auto format = number_format_from_name(name);
-            if (format == NumberFormat::bf16 || format == NumberFormat::fp16 || format == NumberFormat::fp32) return *format;
+            if (format == NumberFormat::bf16 || format == NumberFormat::fp16 ||
+                format == NumberFormat::fp32)
+                return *format;
             reader->problem(key, "expected bfloat16, float16 or float32");
             return NumberFormat::bf16;
         }
@@ -73,12 +77,15 @@ NumberFormat read_dtype(const JsonReader& text, const JsonReader& root, std::vec
 }
 
 std::string display_name(const Json& config, const std::string& source) {
-    if (const auto it = config.find("_name"); it != config.end() && it->is_string()) return it->get<std::string>();
+    if (const auto it = config.find("_name"); it != config.end() && it->is_string())
+        return it->get<std::string>();
     const fs::path path(source);
     std::string name = path.filename().string();
-    if (name == kConfigName && path.has_parent_path()) return path.parent_path().filename().string();
+    if (name == kConfigName && path.has_parent_path())
+        return path.parent_path().filename().string();
     for (const std::string_view end : {"_config.json", ".json"}) {
-        if (name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0) {
+        if (name.size() > end.size() &&
+            name.compare(name.size() - end.size(), end.size(), end) == 0) {
             return name.substr(0, name.size() - end.size());
         }
     }
@@ -87,7 +94,8 @@ std::string display_name(const Json& config, const std::string& source) {
 
 }  // namespace
 
-Expected<Architecture> architecture_from_config(const Json& config, const std::optional<Json>& hf_quant_config,
+Expected<Architecture> architecture_from_config(const Json& config,
+                                                const std::optional<Json>& hf_quant_config,
                                                 const std::string& source) {
     const auto found = find_text_model(config, source);
     if (!found) return tl::unexpected(found.error());
@@ -107,8 +115,10 @@ Expected<Architecture> architecture_from_config(const Json& config, const std::o
     ModuleNaming naming;
     found->family(FamilyReading{text, architecture, naming});
     const NumberFormat plain = read_dtype(text, root, architecture.notes);
-    if (root.has("vision_config")) architecture.notes.emplace_back("the vision tower is left out: text model only");
-    if (root.has("_source")) architecture.notes.push_back("figures: " + root.string_or("_source", ""));
+    if (root.has("vision_config"))
+        architecture.notes.emplace_back("the vision tower is left out: text model only");
+    if (root.has("_source"))
+        architecture.notes.push_back("figures: " + root.string_or("_source", ""));
     if (!problems.empty()) return tl::unexpected(to_error(problems, source));
     if (const auto contradictions = architecture.validate(); !contradictions.empty()) {
         return tl::unexpected(to_error(contradictions, source));
@@ -124,7 +134,8 @@ Expected<Architecture> architecture_from_config(const Json& config, const std::o
             pointer = inner.pointer();
         }
     }
-    const auto scheme = read_quantization(quantization, pointer, hf_quant_config ? &*hf_quant_config : nullptr, plain, source);
+    const auto scheme = read_quantization(
+        quantization, pointer, hf_quant_config ? &*hf_quant_config : nullptr, plain, source);
     if (!scheme) return tl::unexpected(scheme.error());
     resolve_formats(architecture, naming, *scheme);
     if (const auto contradictions = architecture.validate(); !contradictions.empty()) {
@@ -135,14 +146,17 @@ Expected<Architecture> architecture_from_config(const Json& config, const std::o
 
 Expected<Architecture> read_hf_config(const std::string& path) {
     std::error_code ec;
-    const std::string file = fs::is_directory(path, ec) ? (fs::path(path) / kConfigName).string() : path;
+    const std::string file =
+        fs::is_directory(path, ec) ? (fs::path(path) / kConfigName).string() : path;
     const auto config = load_json(file);
     if (!config) return tl::unexpected(config.error());
     std::optional<Json> hf_quant_config;
     const std::string name = fs::path(file).filename().string();
-    if (name.size() >= kConfigName.size() && name.compare(name.size() - kConfigName.size(), kConfigName.size(), kConfigName) == 0) {
-        const fs::path beside = fs::path(file).parent_path() /
-                                (name.substr(0, name.size() - kConfigName.size()) + "hf_quant_config.json");
+    if (name.size() >= kConfigName.size() &&
+        name.compare(name.size() - kConfigName.size(), kConfigName.size(), kConfigName) == 0) {
+        const fs::path beside =
+            fs::path(file).parent_path() /
+            (name.substr(0, name.size() - kConfigName.size()) + "hf_quant_config.json");
         if (fs::is_regular_file(beside, ec)) {
             auto loaded = load_json(beside.string());
             if (!loaded) return tl::unexpected(loaded.error());

@@ -15,7 +15,8 @@ namespace {
 const std::vector<std::string> kHybridTypes{"linear_attention", "full_attention"};
 const std::vector<std::string> kSlidingTypes{"sliding_attention", "full_attention"};
 
-// ---- deepseek_v2/v3/v32, kimi_k2, kimi_k25, glm_moe_dsa: latent attention, dense first layers, shared experts
+// ---- deepseek_v2/v3/v32, kimi_k2, kimi_k25, glm_moe_dsa: latent attention, dense first layers,
+// shared experts
 
 MoeFeedForward deepseek_moe(const JsonReader& text, RouterScoring scoring, bool correction) {
     MoeFeedForward moe;
@@ -24,7 +25,8 @@ MoeFeedForward deepseek_moe(const JsonReader& text, RouterScoring scoring, bool 
     const auto shared = text.integer_or("n_shared_experts", 0, 0, 64);
     moe.shared_intermediate = static_cast<int>(shared * moe.intermediate);
     moe.scoring = read_scoring(text, scoring);
-    moe.correction_bias = text.has("topk_method") ? text.string_or("topk_method", "") == "noaux_tc" : correction;
+    moe.correction_bias =
+        text.has("topk_method") ? text.string_or("topk_method", "") == "noaux_tc" : correction;
     moe.groups = static_cast<int>(text.integer_or("n_group", 1, 1, kMaxExperts));
     moe.top_groups = static_cast<int>(text.integer_or("topk_group", 1, 1, kMaxExperts));
     return moe;
@@ -33,7 +35,8 @@ MoeFeedForward deepseek_moe(const JsonReader& text, RouterScoring scoring, bool 
 /// Dense below first_k_dense_replace and off the moe_layer_freq grid; MTP modules are MoE layers.
 void deepseek_layers(const FamilyReading& in, const TokenMixer& mixer, const MoeFeedForward& moe) {
     const int layers = read_layer_count(in.text);
-    const int dense_first = static_cast<int>(in.text.integer_or("first_k_dense_replace", 0, 0, kMaxLayers));
+    const int dense_first =
+        static_cast<int>(in.text.integer_or("first_k_dense_replace", 0, 0, kMaxLayers));
     const int every = static_cast<int>(in.text.integer_or("moe_layer_freq", 1, 1, kMaxLayers));
     const bool any_dense = dense_first > 0 || every > 1;
     const DenseFeedForward dense{any_dense ? read_size(in.text, "intermediate_size") : 1};
@@ -87,9 +90,11 @@ int qwen_window(const JsonReader& text, int layer) {
     return layer >= full_below ? read_size_or(text, "sliding_window", 0) : 0;
 }
 
-FeedForward qwen_feed_forward(const JsonReader& text, const MoeFeedForward& moe, bool dense_only, int layer) {
+FeedForward qwen_feed_forward(const JsonReader& text, const MoeFeedForward& moe, bool dense_only,
+                              int layer) {
     const auto step = text.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
-    if (dense_only || (layer + 1) % step != 0) return DenseFeedForward{read_size(text, "intermediate_size")};
+    if (dense_only || (layer + 1) % step != 0)
+        return DenseFeedForward{read_size(text, "intermediate_size")};
     return moe;
 }
 
@@ -102,19 +107,22 @@ void read_qwen3_moe(const FamilyReading& in) {
     for (int i = 0; i < layers; ++i) {
         GqaShape gqa = base;
         gqa.sliding_window = qwen_window(in.text, i);
-        in.architecture.layers.push_back(
-            Layer{gqa, qwen_feed_forward(in.text, moe, dense_only[static_cast<std::size_t>(i)], i), {}});
+        in.architecture.layers.push_back(Layer{
+            gqa, qwen_feed_forward(in.text, moe, dense_only[static_cast<std::size_t>(i)], i), {}});
     }
 }
 
-/// Three delta-net layers, one of full attention (full_attention_interval), unless layer_types says otherwise.
-void hybrid_layers(const FamilyReading& in, bool fused, const std::optional<MoeFeedForward>& moe, int mtp) {
+/// Three delta-net layers, one of full attention (full_attention_interval), unless layer_types says
+/// otherwise.
+void hybrid_layers(const FamilyReading& in, bool fused, const std::optional<MoeFeedForward>& moe,
+                   int mtp) {
     in.naming.shared = "shared_expert";
     in.naming.mtp_layers = "mtp.layers";
     const JsonReader& text = in.text;
     const int layers = read_layer_count(text);
     const auto types = read_layer_types(text, layers, kHybridTypes);
-    const int interval = static_cast<int>(text.integer_or("full_attention_interval", 4, 1, kMaxLayers));
+    const int interval =
+        static_cast<int>(text.integer_or("full_attention_interval", 4, 1, kMaxLayers));
     DeltaNetShape net = read_delta_net(text);
     net.fused_projections = fused;
     GqaShape gqa = qwen_attention(text, in.architecture.hidden);
@@ -132,7 +140,8 @@ void hybrid_layers(const FamilyReading& in, bool fused, const std::optional<MoeF
         in.architecture.layers.push_back(std::move(layer));
     }
     for (int i = 0; i < mtp; ++i) {
-        MtpModule module{Layer{gqa, moe ? FeedForward{*moe} : feed_forward(0, true), {}}, false, {}};
+        MtpModule module{
+            Layer{gqa, moe ? FeedForward{*moe} : feed_forward(0, true), {}}, false, {}};
         module.own_embedding = text.boolean_or("mtp_use_dedicated_embeddings", false);
         in.architecture.mtp.push_back(std::move(module));
     }
@@ -151,7 +160,8 @@ void read_qwen3_next(const FamilyReading& in) {
     int mtp = read_mtp_count(in.text, "num_nextn_predict_layers");
     if (!in.text.has("num_nextn_predict_layers")) {
         mtp = 1;  // the published Qwen3-Next checkpoints hold "mtp.*" weights of one layer
-        in.architecture.notes.emplace_back("MTP: the config does not say; one module assumed, as in the published checkpoints");
+        in.architecture.notes.emplace_back(
+            "MTP: the config does not say; one module assumed, as in the published checkpoints");
     }
     hybrid_layers(in, true, qwen_moe(in.text), mtp);
 }
@@ -176,7 +186,8 @@ void read_minimax_m2(const FamilyReading& in) {
     GqaShape gqa = read_gqa(in.text, in.architecture.hidden);
     if (in.text.boolean_or("use_qk_norm", false)) {
         const std::string type = in.text.string_or("qk_norm_type", "per_layer");
-        if (type != "per_layer" && type != "per_head") in.text.problem("qk_norm_type", "expected per_layer or per_head");
+        if (type != "per_layer" && type != "per_head")
+            in.text.problem("qk_norm_type", "expected per_layer or per_head");
         gqa.qk_norm = type == "per_head" ? QkNorm::per_head : QkNorm::per_layer;
     }
     MoeFeedForward moe = local_experts(in.text);
@@ -186,7 +197,9 @@ void read_minimax_m2(const FamilyReading& in) {
     const int layers = read_layer_count(in.text);
     in.architecture.layers.assign(static_cast<std::size_t>(layers), Layer{gqa, moe, {}});
     if (in.text.boolean_or("use_mtp", false)) {
-        in.architecture.notes.emplace_back("MTP: the config declares modules, but no usable MTP weights are published; none assumed");
+        in.architecture.notes.emplace_back(
+            "MTP: the config declares modules, but no usable MTP weights are published; none "
+            "assumed");
     }
 }
 
@@ -194,7 +207,8 @@ void read_mixtral(const FamilyReading& in) {
     name_block_sparse_moe(in.naming);
     GqaShape gqa = read_gqa(in.text, in.architecture.hidden);
     gqa.sliding_window = read_size_or(in.text, "sliding_window", 0);
-    in.architecture.layers.assign(static_cast<std::size_t>(read_layer_count(in.text)), Layer{gqa, local_experts(in.text), {}});
+    in.architecture.layers.assign(static_cast<std::size_t>(read_layer_count(in.text)),
+                                  Layer{gqa, local_experts(in.text), {}});
 }
 
 void read_gpt_oss(const FamilyReading& in) {
@@ -210,7 +224,8 @@ void read_gpt_oss(const FamilyReading& in) {
     const auto types = read_layer_types(in.text, layers, kSlidingTypes);
     const int window = read_size_or(in.text, "sliding_window", 128);
     for (int i = 0; i < layers; ++i) {
-        const bool full = types.empty() ? i % 2 == 1 : types[static_cast<std::size_t>(i)] == "full_attention";
+        const bool full =
+            types.empty() ? i % 2 == 1 : types[static_cast<std::size_t>(i)] == "full_attention";
         gqa.sliding_window = full ? 0 : window;
         in.architecture.layers.push_back(Layer{gqa, moe, {}});
     }
@@ -221,7 +236,8 @@ void read_gpt_oss(const FamilyReading& in) {
 void dense_layers(const FamilyReading& in, GqaShape gqa, int (*window)(const JsonReader&, int)) {
     const DenseFeedForward dense{read_size(in.text, "intermediate_size")};
     if (in.text.boolean_or("mlp_bias", false)) {
-        in.architecture.notes.emplace_back("biases of the MLP are left out (a few thousand parameters a layer)");
+        in.architecture.notes.emplace_back(
+            "biases of the MLP are left out (a few thousand parameters a layer)");
     }
     const int layers = read_layer_count(in.text);
     for (int i = 0; i < layers; ++i) {
@@ -239,7 +255,9 @@ void read_llama(const FamilyReading& in) {
     dense_layers(in, gqa, no_window);
 }
 
-void read_mistral(const FamilyReading& in) { dense_layers(in, read_gqa(in.text, in.architecture.hidden), same_window); }
+void read_mistral(const FamilyReading& in) {
+    dense_layers(in, read_gqa(in.text, in.architecture.hidden), same_window);
+}
 
 void read_qwen2(const FamilyReading& in) {
     GqaShape gqa = read_gqa(in.text, in.architecture.hidden);
@@ -286,7 +304,8 @@ FamilyFunction find_family(std::string_view model_type) {
 
 std::string supported_model_types() {
     std::string out;
-    for (const auto& family : kFamilies) out += (out.empty() ? "" : ", ") + std::string(family.first);
+    for (const auto& family : kFamilies)
+        out += (out.empty() ? "" : ", ") + std::string(family.first);
     return out;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Model families of Hugging Face: from a family's fields to layers (shapes only), and the names its modules
-// have. How files are found and common fields read is hf_config.h; how weights are stored comes after, in
-// module_formats.h, from the names given here. One function a family; hf_families.cpp has the table.
+// Model families of Hugging Face: from a family's fields to layers (shapes only), and the names its
+// modules have. How files are found and common fields read is hf_config.h; how weights are stored
+// comes after, in module_formats.h, from the names given here. One function a family;
+// hf_families.cpp has the table.
 
 #include <array>
 #include <string>
@@ -20,7 +21,8 @@ struct ModuleNaming {
     std::string_view delta_net = "linear_attn";
     std::string_view mlp = "mlp";
     /// Below `mlp`; expert 0 stands for all. Fused checkpoints repeat gate_up.
-    std::array<std::string_view, 3> expert{"experts.0.gate_proj", "experts.0.up_proj", "experts.0.down_proj"};
+    std::array<std::string_view, 3> expert{"experts.0.gate_proj", "experts.0.up_proj",
+                                           "experts.0.down_proj"};
     std::string_view shared = "shared_experts";
     std::string_view router = "gate";
     ModuleClass router_class = ModuleClass::router_parameter;

@@ -23,10 +23,12 @@ int read_layer_count(const JsonReader& text) {
 GqaShape read_gqa(const JsonReader& text, int hidden) {
     GqaShape gqa;
     gqa.heads = read_size(text, "num_attention_heads");
-    gqa.kv_heads = text.has("num_key_value_heads") ? read_size(text, "num_key_value_heads") : gqa.heads;
+    gqa.kv_heads =
+        text.has("num_key_value_heads") ? read_size(text, "num_key_value_heads") : gqa.heads;
     if (gqa.heads % gqa.kv_heads != 0) {
-        text.problem("num_key_value_heads", fmt::format("{} heads can't be shared evenly by {} key/value heads",
-                                                        gqa.heads, gqa.kv_heads));
+        text.problem("num_key_value_heads",
+                     fmt::format("{} heads can't be shared evenly by {} key/value heads", gqa.heads,
+                                 gqa.kv_heads));
     }
     if (text.has("head_dim")) {
         gqa.head_dim = read_size(text, "head_dim");
@@ -35,7 +37,8 @@ GqaShape read_gqa(const JsonReader& text, int hidden) {
     } else {
         gqa.head_dim = 1;
         text.problem("num_attention_heads",
-                     fmt::format("{} heads don't divide hidden_size {}, and there is no head_dim", gqa.heads, hidden));
+                     fmt::format("{} heads don't divide hidden_size {}, and there is no head_dim",
+                                 gqa.heads, hidden));
     }
     if (text.has("rotary_dim")) {
         gqa.rotary_dim = read_size(text, "rotary_dim");
@@ -59,8 +62,9 @@ MlaShape read_mla(const JsonReader& text) {
     mla.qk_rope_head_dim = read_size(text, "qk_rope_head_dim");
     mla.v_head_dim = read_size(text, "v_head_dim");
     if (text.has("index_topk")) {
-        mla.indexer = SparseIndexer{read_size(text, "index_n_heads"), read_size(text, "index_head_dim"),
-                                    read_size(text, "index_topk")};
+        mla.indexer =
+            SparseIndexer{read_size(text, "index_n_heads"), read_size(text, "index_head_dim"),
+                          read_size(text, "index_topk")};
     }
     return mla;
 }
@@ -91,7 +95,8 @@ std::vector<std::string> read_layer_types(const JsonReader& text, int layers,
     }
     for (std::size_t i = 0; i < types.size(); ++i) {
         if (std::find(allowed.begin(), allowed.end(), types[i]) == allowed.end()) {
-            text.problem("layer_types", fmt::format("entry {} is none of {}", i, fmt::join(allowed, ", ")));
+            text.problem("layer_types",
+                         fmt::format("entry {} is none of {}", i, fmt::join(allowed, ", ")));
             return {};
         }
     }
@@ -114,8 +119,8 @@ void read_experts(const JsonReader& text, std::string_view experts_key, MoeFeedF
     moe.experts = static_cast<int>(text.integer(experts_key, 1, kMaxExperts));
     moe.experts_per_token = static_cast<int>(text.integer("num_experts_per_tok", 1, kMaxExperts));
     if (text.has(experts_key) && moe.experts_per_token > moe.experts) {
-        text.problem("num_experts_per_tok",
-                     fmt::format("{} experts a token of {} experts", moe.experts_per_token, moe.experts));
+        text.problem("num_experts_per_tok", fmt::format("{} experts a token of {} experts",
+                                                        moe.experts_per_token, moe.experts));
     }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Fields that several Hugging Face families share, read once: grouped-query attention, MLA, layer counts
-// and layer patterns. Families differ in defaults and extras; those are set by the caller (hf_families.cpp).
+// Fields that several Hugging Face families share, read once: grouped-query attention, MLA, layer
+// counts and layer patterns. Families differ in defaults and extras; those are set by the caller
+// (hf_families.cpp).
 
 #include <optional>
 #include <string>
@@ -12,8 +13,10 @@
 
 namespace draftboard::model {
 
-[[nodiscard]] int read_size(const JsonReader& text, std::string_view key);  ///< required, 1 .. kMaxFeatures
-[[nodiscard]] int read_size_or(const JsonReader& text, std::string_view key, int fallback);  ///< 0 .. kMaxFeatures
+[[nodiscard]] int read_size(const JsonReader& text,
+                            std::string_view key);  ///< required, 1 .. kMaxFeatures
+[[nodiscard]] int read_size_or(const JsonReader& text, std::string_view key,
+                               int fallback);  ///< 0 .. kMaxFeatures
 [[nodiscard]] int read_layer_count(const JsonReader& text);
 
 /// heads, kv_heads, head_dim (hidden / heads where absent) and rotary_dim.
@@ -22,7 +25,8 @@ namespace draftboard::model {
 [[nodiscard]] MlaShape read_mla(const JsonReader& text);
 [[nodiscard]] DeltaNetShape read_delta_net(const JsonReader& text);
 
-/// "layer_types": one of `allowed` a layer. Empty where the field is absent or wrong (then a Problem).
+/// "layer_types": one of `allowed` a layer. Empty where the field is absent or wrong (then a
+/// Problem).
 [[nodiscard]] std::vector<std::string> read_layer_types(const JsonReader& text, int layers,
                                                         const std::vector<std::string>& allowed);
 /// "mlp_only_layers" as one flag a layer.
@@ -31,7 +35,8 @@ namespace draftboard::model {
 /// Number of MTP modules under `key`; absent: 0.
 [[nodiscard]] int read_mtp_count(const JsonReader& text, std::string_view key);
 
-/// Number of experts under `experts_key` and "num_experts_per_tok"; the second may not exceed the first.
+/// Number of experts under `experts_key` and "num_experts_per_tok"; the second may not exceed the
+/// first.
 void read_experts(const JsonReader& text, std::string_view experts_key, MoeFeedForward& moe);
 
 /// "scoring_func": softmax or sigmoid.

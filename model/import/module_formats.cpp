@@ -15,7 +15,7 @@ namespace {
 
 /// Weighs the formats that the modules of one part have.
 class FormatVote {
-   public:
+ public:
     void add(const WeightFormat& format, double weights) {
         for (auto& [known, sum] : sums_) {
             if (known == format) {
@@ -37,17 +37,18 @@ class FormatVote {
         std::string out;
         const WeightFormat best = winner();
         for (const auto& candidate : sums_) {
-            if (!(candidate.first == best)) out += (out.empty() ? "" : ", ") + candidate.first.name();
+            if (!(candidate.first == best))
+                out += (out.empty() ? "" : ", ") + candidate.first.name();
         }
         return out;
     }
 
-   private:
+ private:
     std::vector<std::pair<WeightFormat, double>> sums_;
 };
 
 class Resolver {
-   public:
+ public:
     Resolver(const ModuleNaming& naming, const QuantizationScheme& scheme, int hidden)
         : naming_(naming), scheme_(scheme), hidden_(hidden) {}
 
@@ -57,23 +58,29 @@ class Resolver {
         const WeightFormat plain = WeightFormat::plain(scheme_.plain());
         formats = {plain, plain, plain, plain, plain};
         const bool linear_attention = std::holds_alternative<DeltaNetShape>(layer.mixer);
-        const std::string mixer = fmt::format("{}.{}", prefix, linear_attention ? naming_.delta_net : naming_.attention);
+        const std::string mixer =
+            fmt::format("{}.{}", prefix, linear_attention ? naming_.delta_net : naming_.attention);
         FormatVote vote;
         for (const MixerMatrix& matrix : mixer_matrices(layer.mixer, hidden_)) {
-            vote.add(scheme_.format_of(fmt::format("{}.{}", mixer, matrix.name), ModuleClass::linear),
-                     static_cast<double>(matrix.rows) * static_cast<double>(matrix.columns));
+            vote.add(
+                scheme_.format_of(fmt::format("{}.{}", mixer, matrix.name), ModuleClass::linear),
+                static_cast<double>(matrix.rows) * static_cast<double>(matrix.columns));
         }
-        formats.mixer = settle(vote, linear_attention ? "delta-net projections" : "attention projections");
+        formats.mixer =
+            settle(vote, linear_attention ? "delta-net projections" : "attention projections");
         if (const MoeFeedForward* moe = moe_of(layer)) {
             const std::string mlp = fmt::format("{}.{}", prefix, naming_.mlp);
             FormatVote experts;
             for (const std::string_view name : naming_.expert) {
-                experts.add(scheme_.format_of(fmt::format("{}.{}", mlp, name), ModuleClass::expert), 1);
+                experts.add(scheme_.format_of(fmt::format("{}.{}", mlp, name), ModuleClass::expert),
+                            1);
             }
             formats.routed_experts = settle(experts, "expert projections");
-            formats.router = scheme_.format_of(fmt::format("{}.{}", mlp, naming_.router), naming_.router_class);
+            formats.router =
+                scheme_.format_of(fmt::format("{}.{}", mlp, naming_.router), naming_.router_class);
             if (moe->shared_intermediate > 0) {
-                formats.shared_expert = gated_mlp(fmt::format("{}.{}", mlp, naming_.shared), "shared-expert projections");
+                formats.shared_expert = gated_mlp(fmt::format("{}.{}", mlp, naming_.shared),
+                                                  "shared-expert projections");
             }
         } else {
             formats.feed_forward = gated_mlp(prefix + ".mlp", "dense MLP projections");
@@ -88,7 +95,7 @@ class Resolver {
         return out;
     }
 
-   private:
+ private:
     WeightFormat gated_mlp(const std::string& prefix, std::string_view what) {
         FormatVote vote;
         for (const std::string_view name : {"gate_proj", "up_proj", "down_proj"}) {
@@ -99,7 +106,8 @@ class Resolver {
 
     WeightFormat settle(const FormatVote& vote, std::string_view what) {
         if (vote.mixed()) {
-            ++mixed_[fmt::format("{} are counted as {}, though some of them are {}", what, vote.winner().name(), vote.losers())];
+            ++mixed_[fmt::format("{} are counted as {}, though some of them are {}", what,
+                                 vote.winner().name(), vote.losers())];
         }
         return vote.winner();
     }
@@ -112,7 +120,8 @@ class Resolver {
 
 }  // namespace
 
-void resolve_formats(Architecture& architecture, const ModuleNaming& naming, const QuantizationScheme& scheme) {
+void resolve_formats(Architecture& architecture, const ModuleNaming& naming,
+                     const QuantizationScheme& scheme) {
     architecture.activation_format = scheme.plain();
     architecture.kv_format = scheme.kv_format().value_or(scheme.plain());
     architecture.embedding_format = scheme.format_of("model.embed_tokens", ModuleClass::embedding);
@@ -123,9 +132,11 @@ void resolve_formats(Architecture& architecture, const ModuleNaming& naming, con
     }
     for (std::size_t i = 0; i < architecture.mtp.size(); ++i) {
         resolver.resolve(architecture.mtp[i].layer,
-                         naming.mtp_layers.empty() ? fmt::format("model.layers.{}", architecture.layers.size() + i)
-                                                   : fmt::format("{}.{}", naming.mtp_layers, i));
-        // eh_proj / fc is stored in the plain format in every checkpoint known to us, whatever the rest is.
+                         naming.mtp_layers.empty()
+                             ? fmt::format("model.layers.{}", architecture.layers.size() + i)
+                             : fmt::format("{}.{}", naming.mtp_layers, i));
+        // eh_proj / fc is stored in the plain format in every checkpoint known to us, whatever the
+        // rest is.
         architecture.mtp[i].projection = WeightFormat::plain(scheme.plain());
     }
     for (std::string& note : resolver.notes()) architecture.notes.push_back(std::move(note));

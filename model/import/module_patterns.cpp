@@ -10,7 +10,8 @@ namespace draftboard::model {
 
 namespace {
 
-/// Matches the set that opens at pattern[at] == '[' against `c`. Nothing where the set never closes (then
+/// Matches the set that opens at pattern[at] == '[' against `c`. Nothing where the set never closes
+/// (then
 /// '[' stands for itself); else the index behind the set and whether `c` is in it.
 struct SetMatch {
     std::size_t next = 0;
@@ -45,7 +46,8 @@ std::string printable(std::string_view text) {
 bool wildcard_match(std::string_view pattern, std::string_view text) {
     std::size_t p = 0;
     std::size_t t = 0;
-    std::size_t star = std::string_view::npos;  // last star seen, and the text position it has eaten up to
+    std::size_t star =
+        std::string_view::npos;  // last star seen, and the text position it has eaten up to
     std::size_t eaten = 0;
     while (t < text.size()) {
         std::size_t next = p;
@@ -76,14 +78,18 @@ bool wildcard_match(std::string_view pattern, std::string_view text) {
 }
 
 std::string ModulePatterns::add_regex(std::string_view pattern) {
-    if (pattern.size() > kMaxPatternLength) return fmt::format("the pattern is longer than {} characters", kMaxPatternLength);
-    if (regexes_.size() >= kMaxRegexes) return fmt::format("more than {} regular expressions", kMaxRegexes);
+    if (pattern.size() > kMaxPatternLength)
+        return fmt::format("the pattern is longer than {} characters", kMaxPatternLength);
+    if (regexes_.size() >= kMaxRegexes)
+        return fmt::format("more than {} regular expressions", kMaxRegexes);
     RE2::Options options;
     options.set_log_errors(false);
     options.set_max_mem(1 << 20);
-    auto regex = std::make_shared<const RE2>(re2::StringPiece(pattern.data(), pattern.size()), options);
+    auto regex =
+        std::make_shared<const RE2>(re2::StringPiece(pattern.data(), pattern.size()), options);
     if (!regex->ok()) {
-        return fmt::format("the regular expression \"{}\" can't be used: {}", printable(pattern), printable(regex->error()));
+        return fmt::format("the regular expression \"{}\" can't be used: {}", printable(pattern),
+                           printable(regex->error()));
     }
     regexes_.push_back(std::move(regex));
     return {};
@@ -91,13 +97,16 @@ std::string ModulePatterns::add_regex(std::string_view pattern) {
 
 std::string ModulePatterns::add(std::string_view entry) {
     if (entry.substr(0, 3) == "re:") return add_regex(entry.substr(3));
-    if (entry.size() > kMaxPatternLength) return fmt::format("the name is longer than {} characters", kMaxPatternLength);
+    if (entry.size() > kMaxPatternLength)
+        return fmt::format("the name is longer than {} characters", kMaxPatternLength);
     if (entry.find_first_of("*?[") != std::string_view::npos) {
-        if (wildcards_.size() >= kMaxWildcards) return fmt::format("more than {} wildcards", kMaxWildcards);
+        if (wildcards_.size() >= kMaxWildcards)
+            return fmt::format("more than {} wildcards", kMaxWildcards);
         wildcards_.emplace_back(entry);
         return {};
     }
-    while (rule_ == NameRule::component && !entry.empty() && entry.back() == '.') entry.remove_suffix(1);
+    while (rule_ == NameRule::component && !entry.empty() && entry.back() == '.')
+        entry.remove_suffix(1);
     if (entry.empty()) return {};
     if (names_.size() >= kMaxExactNames) return fmt::format("more than {} names", kMaxExactNames);
     names_.emplace(entry);
@@ -115,7 +124,8 @@ bool ModulePatterns::matches_one(const std::string& module) const {
             starts.push_back(module.size() + 1);
             for (std::size_t a = 0; a + 1 < starts.size(); ++a) {
                 for (std::size_t b = a + 1; b < starts.size(); ++b) {
-                    if (names_.count(module.substr(starts[a], starts[b] - 1 - starts[a])) > 0) return true;
+                    if (names_.count(module.substr(starts[a], starts[b] - 1 - starts[a])) > 0)
+                        return true;
                 }
             }
         }

@@ -4,11 +4,13 @@
 // regular expressions led by "re:". Says whether a module is in the set. What being in it means is
 // quantization_config.h's affair.
 //
-// Checkpoints of multimodal models name the same text module in three ways ("model.layers.3.mlp.gate",
-// "model.language_model.layers.3...", "language_model.model.layers.3..."); all three are tried.
+// Checkpoints of multimodal models name the same text module in three ways
+// ("model.layers.3.mlp.gate", "model.language_model.layers.3...",
+// "language_model.model.layers.3..."); all three are tried.
 //
-// Regular expressions go to RE2 with Python's re.match semantics (anchored at the start, not at the end),
-// so matching is linear in time; look-ahead and back-references, which RE2 has not, are refused.
+// Regular expressions go to RE2 with Python's re.match semantics (anchored at the start, not at the
+// end), so matching is linear in time; look-ahead and back-references, which RE2 has not, are
+// refused.
 
 #include <memory>
 #include <string>
@@ -27,7 +29,8 @@ namespace draftboard::model {
 /// How a name without wildcards or "re:" is compared.
 enum class NameRule {
     exact,      ///< the whole module name (compressed-tensors)
-    component,  ///< any run of whole dotted components: "gate" is in "mlp.gate", not in "mlp.gate_proj"
+    component,  ///< any run of whole dotted components: "gate" is in "mlp.gate", not in
+                ///< "mlp.gate_proj"
 };
 
 inline constexpr std::size_t kMaxPatternLength = 512;
@@ -39,7 +42,7 @@ inline constexpr std::size_t kMaxRegexes = 256;
 [[nodiscard]] bool wildcard_match(std::string_view pattern, std::string_view text);
 
 class ModulePatterns {
-   public:
+ public:
     explicit ModulePatterns(NameRule rule = NameRule::exact) : rule_(rule) {}
 
     /// Adds one entry; a message says why it can't be, empty on success.
@@ -48,10 +51,14 @@ class ModulePatterns {
     [[nodiscard]] std::string add_regex(std::string_view pattern);
 
     [[nodiscard]] bool matches(const std::string& module) const;
-    [[nodiscard]] bool empty() const { return names_.empty() && wildcards_.empty() && regexes_.empty(); }
-    [[nodiscard]] bool contains_name(const std::string& name) const { return names_.count(name) > 0; }
+    [[nodiscard]] bool empty() const {
+        return names_.empty() && wildcards_.empty() && regexes_.empty();
+    }
+    [[nodiscard]] bool contains_name(const std::string& name) const {
+        return names_.count(name) > 0;
+    }
 
-   private:
+ private:
     [[nodiscard]] bool matches_one(const std::string& module) const;
     NameRule rule_;
     std::unordered_set<std::string> names_;

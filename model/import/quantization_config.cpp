@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::int64_t kMaxBlock = 1 << 20;
 
-// Scale widths. int4 groups: bf16 or fp16 scales in AWQ, GPTQ and pack-quantized checkpoints; fp8 blocks: fp32
-// "weight_scale_inv" (DeepSeek-V3's weight documentation); NVFP4: e4m3 per 16 (NVIDIA); MXFP4: e8m0 per 32 (OCP MX).
+// Scale widths. int4 groups: bf16 or fp16 scales in AWQ, GPTQ and pack-quantized checkpoints; fp8
+// blocks: fp32 "weight_scale_inv" (DeepSeek-V3's weight documentation); NVFP4: e4m3 per 16
+// (NVIDIA); MXFP4: e8m0 per 32 (OCP MX).
 constexpr int kGroupScaleBits = 16;
 constexpr int kGroupZeroBits = 4;
 constexpr int kFp8BlockScaleBits = 32;
@@ -20,7 +21,8 @@ constexpr int kFp4ScaleBits = 8;
 constexpr std::int64_t kNvfp4Group = 16;
 constexpr std::int64_t kMxfp4Group = 32;
 
-constexpr std::string_view kSupportedMethods = "fp8, compressed-tensors, modelopt, awq, gptq, mxfp4";
+constexpr std::string_view kSupportedMethods =
+    "fp8, compressed-tensors, modelopt, awq, gptq, mxfp4";
 constexpr std::string_view kSupportedAlgorithms = "NVFP4, FP8";
 
 WeightFormat grouped(NumberFormat format, std::int64_t group, int scale_bits, int zero_bits) {
@@ -32,7 +34,8 @@ WeightFormat grouped(NumberFormat format, std::int64_t group, int scale_bits, in
 
 WeightFormat QuantizationScheme::format_of(const std::string& module, ModuleClass kind) const {
     const WeightFormat stored_plain = WeightFormat::plain(plain_);
-    if (rules_.empty() || kind == ModuleClass::embedding || kind == ModuleClass::router_parameter) return stored_plain;
+    if (rules_.empty() || kind == ModuleClass::embedding || kind == ModuleClass::router_parameter)
+        return stored_plain;
     if (experts_only_ && kind != ModuleClass::expert) return stored_plain;
     if (kind == ModuleClass::router_linear && !converts_routers_) return stored_plain;
     if (kind == ModuleClass::lm_head && !converts_lm_head_) return stored_plain;
@@ -49,22 +52,30 @@ WeightFormat QuantizationScheme::format_of(const std::string& module, ModuleClas
 
 /// Fills a scheme from one document; a method for each syntax.
 class QuantizationReader {
-   public:
+ public:
     explicit QuantizationReader(QuantizationScheme& scheme) : scheme_(scheme) {}
 
     /// False: the method is none that this program knows.
     bool read(const std::string& method, const JsonReader& config) {
-        if (method == "fp8") fp8(config);
-        else if (method == "compressed-tensors") compressed_tensors(config);
-        else if (method == "modelopt" || method == "modelopt_fp4") modelopt(config, "ignore", "exclude_modules");
-        else if (method == "awq") awq(config);
-        else if (method == "gptq") gptq(config);
-        else if (method == "mxfp4") mxfp4(config);
-        else return false;
+        if (method == "fp8")
+            fp8(config);
+        else if (method == "compressed-tensors")
+            compressed_tensors(config);
+        else if (method == "modelopt" || method == "modelopt_fp4")
+            modelopt(config, "ignore", "exclude_modules");
+        else if (method == "awq")
+            awq(config);
+        else if (method == "gptq")
+            gptq(config);
+        else if (method == "mxfp4")
+            mxfp4(config);
+        else
+            return false;
         return true;
     }
 
-    void modelopt(const JsonReader& config, std::string_view first_list, std::string_view second_list) {
+    void modelopt(const JsonReader& config, std::string_view first_list,
+                  std::string_view second_list) {
         const std::string algorithm = config.string("quant_algo");
         scheme_.excluded_ = ModulePatterns(NameRule::component);
         exclude(config, config.has(first_list) ? first_list : second_list);
@@ -73,7 +84,9 @@ class QuantizationReader {
         } else if (algorithm == "FP8") {
             every_linear(WeightFormat::plain(NumberFormat::fp8_e4m3));
         } else {
-            config.problem("quant_algo", fmt::format("this algorithm is not supported; supported: {}", kSupportedAlgorithms));
+            config.problem("quant_algo",
+                           fmt::format("this algorithm is not supported; supported: {}",
+                                       kSupportedAlgorithms));
         }
         modelopt_cache(config);
     }
@@ -81,13 +94,18 @@ class QuantizationReader {
     void modelopt_cache(const JsonReader& config) {
         cache_scheme(config);
         const std::string algorithm = config.string_or("kv_cache_quant_algo", "");
-        if (algorithm == "FP8") scheme_.kv_format_ = NumberFormat::fp8_e4m3;
-        else if (algorithm == "NVFP4") scheme_.kv_format_ = NumberFormat::nvfp4;
-        else if (!algorithm.empty()) config.problem("kv_cache_quant_algo", "expected FP8, NVFP4 or null");
+        if (algorithm == "FP8")
+            scheme_.kv_format_ = NumberFormat::fp8_e4m3;
+        else if (algorithm == "NVFP4")
+            scheme_.kv_format_ = NumberFormat::nvfp4;
+        else if (!algorithm.empty())
+            config.problem("kv_cache_quant_algo", "expected FP8, NVFP4 or null");
     }
 
-   private:
-    void every_linear(const WeightFormat& format) { scheme_.rules_.push_back({ModulePatterns{}, true, format}); }
+ private:
+    void every_linear(const WeightFormat& format) {
+        scheme_.rules_.push_back({ModulePatterns{}, true, format});
+    }
 
     void exclude(const JsonReader& config, std::string_view key) {
         for (const std::string& name : config.strings_or(key)) {
@@ -104,10 +122,15 @@ class QuantizationReader {
         if (!cache.expect_object()) return;
         const auto bits = cache.integer_or("num_bits", 8, 1, 64);
         const std::string type = cache.string_or("type", "float");
-        if (bits == 8 && type == "float") scheme_.kv_format_ = NumberFormat::fp8_e4m3;
-        else if (bits == 8 && type == "int") scheme_.kv_format_ = NumberFormat::int8;
-        else if (bits == 4 && type == "float") scheme_.kv_format_ = NumberFormat::nvfp4;
-        else cache.problem("num_bits", fmt::format("a cache of {} bits of this type is not supported", bits));
+        if (bits == 8 && type == "float")
+            scheme_.kv_format_ = NumberFormat::fp8_e4m3;
+        else if (bits == 8 && type == "int")
+            scheme_.kv_format_ = NumberFormat::int8;
+        else if (bits == 4 && type == "float")
+            scheme_.kv_format_ = NumberFormat::nvfp4;
+        else
+            cache.problem("num_bits",
+                          fmt::format("a cache of {} bits of this type is not supported", bits));
     }
 
     std::int64_t modelopt_group(const JsonReader& config) {
@@ -116,16 +139,19 @@ class QuantizationReader {
         const JsonReader groups = config.at("config_groups");
         if (!groups.has("group_0")) return group;
         const JsonReader first = groups.at("group_0");
-        if (first.has("weights")) group = first.at("weights").integer_or("group_size", group, 1, kMaxBlock);
+        if (first.has("weights"))
+            group = first.at("weights").integer_or("group_size", group, 1, kMaxBlock);
         return group;
     }
 
     void fp8(const JsonReader& config) {
         scheme_.excluded_ = ModulePatterns(NameRule::component);
         scheme_.converts_lm_head_ = false;
-        exclude(config, config.has("modules_to_not_convert") ? "modules_to_not_convert" : "ignored_layers");
+        exclude(config,
+                config.has("modules_to_not_convert") ? "modules_to_not_convert" : "ignored_layers");
         const std::string fmt_name = config.string_or("fmt", "e4m3");
-        if (fmt_name != "e4m3" && fmt_name != "float8_e4m3fn") config.problem("fmt", "expected e4m3");
+        if (fmt_name != "e4m3" && fmt_name != "float8_e4m3fn")
+            config.problem("fmt", "expected e4m3");
         every_linear(block_fp8(config, "weight_block_size"));
         cache_scheme(config);
     }
@@ -138,8 +164,8 @@ class QuantizationReader {
             config.problem(key, "expected two block dimensions [rows, columns]");
             return format;
         }
-        return {NumberFormat::fp8_e4m3, static_cast<std::int64_t>(block[0]), static_cast<std::int64_t>(block[1]),
-                kFp8BlockScaleBits, 0};
+        return {NumberFormat::fp8_e4m3, static_cast<std::int64_t>(block[0]),
+                static_cast<std::int64_t>(block[1]), kFp8BlockScaleBits, 0};
     }
 
     void compressed_tensors(const JsonReader& config) {
@@ -156,7 +182,8 @@ class QuantizationReader {
             const JsonReader group = groups.at(item.key());
             if (!groups.has(item.key()) || !group.expect_object()) return;
             if (!group.has("weights")) continue;  // quantizes activations only
-            QuantizationScheme::Rule rule{ModulePatterns(NameRule::exact), false, compressed_weights(group.at("weights"))};
+            QuantizationScheme::Rule rule{ModulePatterns(NameRule::exact), false,
+                                          compressed_weights(group.at("weights"))};
             if (!group.has("targets")) group.problem("targets", "required field is missing");
             for (const std::string& target : group.strings_or("targets")) {
                 if (target == "Linear") {
@@ -178,13 +205,20 @@ class QuantizationReader {
         const auto group = weights.integer_or("group_size", 0, -1, kMaxBlock);
         const bool symmetric = weights.boolean_or("symmetric", true);
         const int zero_bits = symmetric ? 0 : kGroupZeroBits;
-        if (type == "int" && bits == 4) return grouped(NumberFormat::int4, group, kGroupScaleBits, zero_bits);
-        if (type == "int" && bits == 8) return grouped(NumberFormat::int8, group, kGroupScaleBits, zero_bits);
+        if (type == "int" && bits == 4)
+            return grouped(NumberFormat::int4, group, kGroupScaleBits, zero_bits);
+        if (type == "int" && bits == 8)
+            return grouped(NumberFormat::int8, group, kGroupScaleBits, zero_bits);
         if (type == "float" && bits == 8) return block_fp8(weights, "block_structure");
-        if (type == "float" && bits == 4 && group == kNvfp4Group) return grouped(NumberFormat::nvfp4, group, kFp4ScaleBits, 0);
-        if (type == "float" && bits == 4 && group == kMxfp4Group) return grouped(NumberFormat::mxfp4, group, kFp4ScaleBits, 0);
-        weights.problem("num_bits", fmt::format("weights of {} bits of this type and group size {} are not supported; "
-                                                "supported: int 4 and 8, float 8, float 4 in groups of 16 or 32", bits, group));
+        if (type == "float" && bits == 4 && group == kNvfp4Group)
+            return grouped(NumberFormat::nvfp4, group, kFp4ScaleBits, 0);
+        if (type == "float" && bits == 4 && group == kMxfp4Group)
+            return grouped(NumberFormat::mxfp4, group, kFp4ScaleBits, 0);
+        weights.problem(
+            "num_bits",
+            fmt::format("weights of {} bits of this type and group size {} are not supported; "
+                        "supported: int 4 and 8, float 8, float 4 in groups of 16 or 32",
+                        bits, group));
         return {};
     }
 
@@ -194,14 +228,19 @@ class QuantizationReader {
         scheme_.converts_lm_head_ = false;
         exclude(config, "modules_to_not_convert");
         const auto bits = config.integer(config.has("w_bit") ? "w_bit" : "bits", 1, 64);
-        if (bits != 4) config.problem("bits", fmt::format("{} bits are not supported by AWQ kernels; expected 4", bits));
-        const auto group = config.integer_or(config.has("q_group_size") ? "q_group_size" : "group_size", 128, -1, kMaxBlock);
+        if (bits != 4)
+            config.problem(
+                "bits", fmt::format("{} bits are not supported by AWQ kernels; expected 4", bits));
+        const auto group = config.integer_or(
+            config.has("q_group_size") ? "q_group_size" : "group_size", 128, -1, kMaxBlock);
         const bool zero = config.boolean_or("zero_point", true);
-        every_linear(grouped(NumberFormat::int4, group, kGroupScaleBits, zero ? kGroupZeroBits : 0));
+        every_linear(
+            grouped(NumberFormat::int4, group, kGroupScaleBits, zero ? kGroupZeroBits : 0));
         cache_scheme(config);
     }
 
-    WeightFormat gptq_format(const JsonReader& at, std::int64_t bits, std::int64_t group, bool symmetric) {
+    WeightFormat gptq_format(const JsonReader& at, std::int64_t bits, std::int64_t group,
+                             bool symmetric) {
         const int zero_bits = symmetric ? 0 : kGroupZeroBits;
         if (bits == 4) return grouped(NumberFormat::int4, group, kGroupScaleBits, zero_bits);
         if (bits == 8) return grouped(NumberFormat::int8, group, kGroupScaleBits, 2 * zero_bits);
@@ -222,8 +261,10 @@ class QuantizationReader {
         cache_scheme(config);
     }
 
-    /// {"-:REGEX": {}} leaves modules out, {"+:REGEX" or "REGEX": {"bits": 8, ...}} overrides fields.
-    void gptq_dynamic(const JsonReader& dynamic, std::int64_t bits, std::int64_t group, bool symmetric) {
+    /// {"-:REGEX": {}} leaves modules out, {"+:REGEX" or "REGEX": {"bits": 8, ...}} overrides
+    /// fields.
+    void gptq_dynamic(const JsonReader& dynamic, std::int64_t bits, std::int64_t group,
+                      bool symmetric) {
         if (!dynamic.expect_object()) return;
         for (const auto& item : dynamic.value().items()) {
             const std::string& key = item.key();
@@ -231,7 +272,8 @@ class QuantizationReader {
             if (key.compare(0, 2, "-:") == 0) {
                 why = scheme_.excluded_.add_regex(std::string_view(key).substr(2));
             } else {
-                const std::string_view name = std::string_view(key).substr(key.compare(0, 2, "+:") == 0 ? 2 : 0);
+                const std::string_view name =
+                    std::string_view(key).substr(key.compare(0, 2, "+:") == 0 ? 2 : 0);
                 if (!dynamic.has(key)) continue;
                 const JsonReader values = dynamic.at(key);
                 if (!values.expect_object()) return;
@@ -239,10 +281,12 @@ class QuantizationReader {
                 const auto own_bits = values.integer_or("bits", bits, 1, 64);
                 const auto own_group = values.integer_or("group_size", group, -1, kMaxBlock);
                 const bool own_symmetric = values.boolean_or("sym", symmetric);
-                QuantizationScheme::Rule rule{ModulePatterns(NameRule::exact), false,
-                                              gptq_format(values, own_bits, own_group, own_symmetric)};
+                QuantizationScheme::Rule rule{
+                    ModulePatterns(NameRule::exact), false,
+                    gptq_format(values, own_bits, own_group, own_symmetric)};
                 why = rule.targets.add_regex(name);
-                if (scheme_.rules_.size() >= kMaxRegexes) why = fmt::format("more than {} regular expressions", kMaxRegexes);
+                if (scheme_.rules_.size() >= kMaxRegexes)
+                    why = fmt::format("more than {} regular expressions", kMaxRegexes);
                 scheme_.rules_.push_back(std::move(rule));
             }
             if (!why.empty()) {
@@ -292,8 +336,10 @@ Expected<QuantizationScheme> read_quantization(const Json* config, const std::st
         if (root.has("quantization") && inner.expect_object()) {
             QuantizationScheme other(plain);
             QuantizationReader parser(other);
-            if (inner.has("quant_algo")) parser.modelopt(inner, "exclude_modules", "ignore");
-            else parser.modelopt_cache(inner);
+            if (inner.has("quant_algo"))
+                parser.modelopt(inner, "exclude_modules", "ignore");
+            else
+                parser.modelopt_cache(inner);
             if (!has_config) {
                 scheme = std::move(other);
             } else if (!scheme.kv_format_) {

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // How a checkpoint's weights are stored, as its quantization_config (and NVIDIA's separate
-// hf_quant_config.json) says. A QuantizationScheme is asked module by module. Which modules a model has
-// is known to hf_families.h; what a format costs, to number_format.h.
+// hf_quant_config.json) says. A QuantizationScheme is asked module by module. Which modules a model
+// has is known to hf_families.h; what a format costs, to number_format.h.
 //
 //   quant_method          weights                                    scales
 //   (none)                the checkpoint's dtype
-//   fp8                   e4m3, blocks of weight_block_size          fp32 a block; none counted per tensor
-//   compressed-tensors    int4/int8 in groups, fp8, nvfp4, mxfp4     16 bit a group (+4 bit zero if asymmetric)
-//   modelopt              NVFP4 in groups of 16, FP8                 8 bit a group
-//   awq, gptq             int4 (gptq: int8) in groups                16 bit a group (+4 bit zero if asymmetric)
-//   mxfp4                 experts only, groups of 32                 8 bit a group
+//   fp8                   e4m3, blocks of weight_block_size          fp32 a block; none counted per
+//   tensor compressed-tensors    int4/int8 in groups, fp8, nvfp4, mxfp4     16 bit a group (+4 bit
+//   zero if asymmetric) modelopt              NVFP4 in groups of 16, FP8                 8 bit a
+//   group awq, gptq             int4 (gptq: int8) in groups                16 bit a group (+4 bit
+//   zero if asymmetric) mxfp4                 experts only, groups of 32                 8 bit a
+//   group
 // One scale a row or a tensor is not counted (16 bits in thousands of weights).
 //
-// What is never quantized: embeddings; routers that are bare parameters and not Linear modules; under
-// fp8, awq, gptq and mxfp4 the LM head unless "lm_head": true; under awq and gptq any router.
+// What is never quantized: embeddings; routers that are bare parameters and not Linear modules;
+// under fp8, awq, gptq and mxfp4 the LM head unless "lm_head": true; under awq and gptq any router.
 
 #include <optional>
 #include <string>
@@ -36,7 +37,7 @@ enum class ModuleClass {
 };
 
 class QuantizationScheme {
-   public:
+ public:
     /// No quantization: everything in `plain`.
     explicit QuantizationScheme(NumberFormat plain) : plain_(plain) {}
 
@@ -47,10 +48,11 @@ class QuantizationScheme {
     [[nodiscard]] const std::optional<NumberFormat>& kv_format() const { return kv_format_; }
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
-   private:
+ private:
     friend class QuantizationReader;  // fills it; see quantization_config.cpp
-    friend Expected<QuantizationScheme> read_quantization(const Json*, const std::string&, const Json*,
-                                                          NumberFormat, const std::string&);
+    friend Expected<QuantizationScheme> read_quantization(const Json*, const std::string&,
+                                                          const Json*, NumberFormat,
+                                                          const std::string&);
     struct Rule {
         ModulePatterns targets;
         bool every_linear = false;
@@ -67,8 +69,9 @@ class QuantizationScheme {
 };
 
 /// `config`: the quantization_config object found at `pointer` of the file `source`, or null;
-/// `hf_quant_config`: the content of hf_quant_config.json, or null. With both, `config` decides and the
-/// other only adds what it leaves open. Errors: unknown quant_method or algorithm, malformed fields.
+/// `hf_quant_config`: the content of hf_quant_config.json, or null. With both, `config` decides and
+/// the other only adds what it leaves open. Errors: unknown quant_method or algorithm, malformed
+/// fields.
 [[nodiscard]] Expected<QuantizationScheme> read_quantization(const Json* config,
                                                              const std::string& pointer,
                                                              const Json* hf_quant_config,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a config.json: an error or a sound architecture that can be counted and reported. A leading
-// "Q" byte splits the input at its first NUL into a config and an hf_quant_config.
+// Any bytes as a config.json: an error or a sound architecture that can be counted and reported. A
+// leading "Q" byte splits the input at its first NUL into a config and an hf_quant_config.
 
 #include <cstddef>
 #include <cstdint>

@@ -28,7 +28,8 @@ TEST(Architecture, Every_shipped_one_is_sound_and_names_its_source) {
         const Architecture architecture = shipped(name);
         EXPECT_TRUE(architecture.validate().empty()) << name;
         ASSERT_FALSE(architecture.notes.empty()) << name;
-        EXPECT_EQ(architecture.notes.back().rfind("figures: ", 0), 0u) << name << ": " << architecture.notes.back();
+        EXPECT_EQ(architecture.notes.back().rfind("figures: ", 0), 0u)
+            << name << ": " << architecture.notes.back();
     }
 }
 
@@ -45,7 +46,8 @@ TEST(Architecture, A_violated_invariant_is_named_with_its_place) {
     std::get<MlaShape>(architecture.layers[7].mixer).heads = 0;
     const auto problems = architecture.validate();
     ASSERT_EQ(problems.size(), 2u);
-    EXPECT_EQ(problems[0], (Problem{"/layers/3/feed_forward/experts_per_token", "385 is outside 1 .. 384"}));
+    EXPECT_EQ(problems[0],
+              (Problem{"/layers/3/feed_forward/experts_per_token", "385 is outside 1 .. 384"}));
     EXPECT_EQ(problems[1].place, "/layers/7/mixer/heads");
 }
 
@@ -71,11 +73,14 @@ TEST(Architecture, Shapes_within_their_limits_whose_product_is_absurd_are_refuse
 }
 
 TEST(Architecture, Extreme_integers_in_every_field_are_problems_and_not_overflows) {
-    for (const int extreme : {std::numeric_limits<int>::min(), -1, std::numeric_limits<int>::max()}) {
+    for (const int extreme :
+         {std::numeric_limits<int>::min(), -1, std::numeric_limits<int>::max()}) {
         Architecture architecture = shipped("qwen3.5-35b");
         for (Layer& layer : architecture.layers) {
-            if (auto* gqa = std::get_if<GqaShape>(&layer.mixer)) gqa->heads = gqa->head_dim = gqa->kv_heads = extreme;
-            if (auto* net = std::get_if<DeltaNetShape>(&layer.mixer)) net->key_heads = net->key_head_dim = extreme;
+            if (auto* gqa = std::get_if<GqaShape>(&layer.mixer))
+                gqa->heads = gqa->head_dim = gqa->kv_heads = extreme;
+            if (auto* net = std::get_if<DeltaNetShape>(&layer.mixer))
+                net->key_heads = net->key_head_dim = extreme;
             auto& moe = std::get<MoeFeedForward>(layer.feed_forward);
             moe.experts = moe.groups = moe.top_groups = moe.experts_per_token = extreme;
         }
@@ -90,9 +95,12 @@ TEST(ArchitectureReport, Parts_sum_to_the_totals) {
         std::int64_t parameters = 0;
         std::int64_t active = 0;
         double bytes = 0;
-        for (const auto& item : report["parameters_by_part"].items()) parameters += item.value().get<std::int64_t>();
-        for (const auto& item : report["active_parameters_by_part"].items()) active += item.value().get<std::int64_t>();
-        for (const auto& item : report["bytes_by_part"].items()) bytes += item.value().get<double>();
+        for (const auto& item : report["parameters_by_part"].items())
+            parameters += item.value().get<std::int64_t>();
+        for (const auto& item : report["active_parameters_by_part"].items())
+            active += item.value().get<std::int64_t>();
+        for (const auto& item : report["bytes_by_part"].items())
+            bytes += item.value().get<double>();
         EXPECT_EQ(parameters, report["total_parameters"].get<std::int64_t>()) << name;
         EXPECT_EQ(active, report["active_parameters"].get<std::int64_t>()) << name;
         EXPECT_NEAR(bytes, report["weight_bytes"].get<double>(), 1) << name;
@@ -111,8 +119,10 @@ TEST(ArchitectureReport, Layer_kinds_are_counted) {
 
 TEST(ArchitectureReport, The_text_states_what_the_json_states) {
     const std::string text = architecture_text(shipped("kimi-k2.5"));
-    for (const char* expected : {"Kimi-K2.5 (kimi_k2)", "1 x dense, 60 x moe_8_of_384_shared", "1026.408 B", "31.687 B", "122 in the decoder",
-                                 "60 x int4_g32", "note: figures: config.json of huggingface.co/moonshotai/Kimi-K2.5"}) {
+    for (const char* expected :
+         {"Kimi-K2.5 (kimi_k2)", "1 x dense, 60 x moe_8_of_384_shared", "1026.408 B", "31.687 B",
+          "122 in the decoder", "60 x int4_g32",
+          "note: figures: config.json of huggingface.co/moonshotai/Kimi-K2.5"}) {
         EXPECT_NE(text.find(expected), std::string::npos) << expected << "\n" << text;
     }
 }

@@ -26,7 +26,9 @@ Json shipped(const std::string& name) {
     return json ? *json : Json::object();
 }
 
-Expected<Architecture> from(const Json& config) { return architecture_from_config(config, std::nullopt, "config.json"); }
+Expected<Architecture> from(const Json& config) {
+    return architecture_from_config(config, std::nullopt, "config.json");
+}
 
 /// Expects success.
 Architecture architecture(const Json& config) {
@@ -43,7 +45,8 @@ std::string failure(const Json& config) {
 }
 
 Json tiny_llama() {
-    return Json::parse(R"({"model_type": "llama", "hidden_size": 64, "vocab_size": 100, "num_hidden_layers": 2, "max_position_embeddings": 128,
+    return Json::parse(
+        R"({"model_type": "llama", "hidden_size": 64, "vocab_size": 100, "num_hidden_layers": 2, "max_position_embeddings": 128,
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "torch_dtype": "float16"})");
 }
 
@@ -57,7 +60,8 @@ TEST(HfConfig, A_minimal_llama_is_read_with_its_head_size_derived) {
     EXPECT_EQ(llama.activation_format, NumberFormat::fp16);
     EXPECT_EQ(llama.kv_format, NumberFormat::fp16);
     // embedding and head 2*100*64, layers 2*(64*64 + 2*32*64 + 64*64 + 3*64*96 + 2*64), norm 64
-    EXPECT_EQ(count_parameters(llama).total, 2 * 6400 + 2 * (4096 + 4096 + 4096 + 18432 + 128) + 64);
+    EXPECT_EQ(count_parameters(llama).total,
+              2 * 6400 + 2 * (4096 + 4096 + 4096 + 18432 + 128) + 64);
 }
 
 TEST(HfConfig, Biases_follow_the_family) {
@@ -73,7 +77,8 @@ TEST(HfConfig, Biases_follow_the_family) {
     EXPECT_EQ(gqa_of(architecture(config).layers[0]).qk_norm, QkNorm::per_head);
     EXPECT_FALSE(gqa_of(architecture(config).layers[0]).qkv_bias);
     const Architecture oss = architecture(shipped("gpt-oss-120b"));
-    EXPECT_TRUE(gqa_of(oss.layers[0]).qkv_bias && gqa_of(oss.layers[0]).output_bias && gqa_of(oss.layers[0]).sinks);
+    EXPECT_TRUE(gqa_of(oss.layers[0]).qkv_bias && gqa_of(oss.layers[0]).output_bias &&
+                gqa_of(oss.layers[0]).sinks);
     EXPECT_TRUE(moe_of(oss.layers[0])->biases);
     const GqaShape glm = gqa_of(architecture(shipped("glm-4.5")).layers[0]);
     EXPECT_TRUE(glm.qkv_bias);
@@ -103,7 +108,8 @@ TEST(HfConfig, Sparse_steps_and_dense_only_layers_follow_the_qwen_rule) {
     config["mlp_only_layers"] = {3};
     const Architecture model = architecture(config);
     const bool expected[] = {false, true, false, false, false, true};  // (i+1) % 2 == 0, and not 3
-    for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(moe_of(model.layers[i]) != nullptr, expected[i]) << i;
+    for (std::size_t i = 0; i < 6; ++i)
+        EXPECT_EQ(moe_of(model.layers[i]) != nullptr, expected[i]) << i;
 }
 
 TEST(HfConfig, Full_attention_is_every_fourth_layer_or_what_layer_types_says) {
@@ -116,7 +122,8 @@ TEST(HfConfig, Full_attention_is_every_fourth_layer_or_what_layer_types_says) {
     EXPECT_EQ(gqa_of(model.layers[3]).rotary_dim, 64);  // a quarter of 256
     ASSERT_EQ(model.mtp.size(), 1u);
     EXPECT_TRUE(std::holds_alternative<GqaShape>(model.mtp[0].layer.mixer));
-    config["layer_types"] = {"full_attention", "linear_attention", "linear_attention", "linear_attention"};
+    config["layer_types"] = {"full_attention", "linear_attention", "linear_attention",
+                             "linear_attention"};
     EXPECT_TRUE(std::holds_alternative<GqaShape>(architecture(config).layers[0].mixer));
     config["layer_types"] = {"full_attention"};
     EXPECT_NE(failure(config).find("/layer_types"), std::string::npos);
@@ -154,11 +161,14 @@ TEST(HfConfig, Kimis_int4_edition_quantizes_routed_experts_and_nvidias_more) {
 
 TEST(HfConfig, A_part_of_mixed_formats_takes_the_bulks_and_says_so) {
     Json config = tiny_llama();
-    config["quantization_config"] = Json::parse(R"({"quant_method": "fp8", "modules_to_not_convert": ["k_proj"]})");
+    config["quantization_config"] =
+        Json::parse(R"({"quant_method": "fp8", "modules_to_not_convert": ["k_proj"]})");
     const Architecture model = architecture(config);
     EXPECT_EQ(model.layers[0].formats.mixer.name(), "fp8");
     ASSERT_FALSE(model.notes.empty());
-    EXPECT_EQ(model.notes.back(), "attention projections are counted as fp8, though some of them are fp16, in 2 layers");
+    EXPECT_EQ(
+        model.notes.back(),
+        "attention projections are counted as fp8, though some of them are fp16, in 2 layers");
 }
 
 TEST(HfConfig, A_directory_and_its_separate_quantization_file_are_read) {
@@ -171,7 +181,8 @@ TEST(HfConfig, A_directory_and_its_separate_quantization_file_are_read) {
     EXPECT_EQ(model->layers[1].formats.mixer.name(), "bf16");
     EXPECT_EQ(model->layers[1].formats.router.name(), "bf16");
     EXPECT_TRUE(model->tied_embeddings);
-    const auto same = find_architecture("tiny-moe-nvfp4", kSource + "/data", kSource + "/tests/fixtures/configs");
+    const auto same =
+        find_architecture("tiny-moe-nvfp4", kSource + "/data", kSource + "/tests/fixtures/configs");
     ASSERT_TRUE(same) << same.error().to_text();
     EXPECT_EQ(count_parameters(*same).total, count_parameters(*model).total);
 }
@@ -199,32 +210,42 @@ TEST(HfConfig, An_unknown_family_is_named_with_the_supported_ones) {
     ASSERT_FALSE(result);
     EXPECT_EQ(result.error().code, ErrorCode::unsupported);
     EXPECT_EQ(result.error().context, "config.json: /model_type");
-    for (const char* type : {"deepseek_v3", "kimi_k25", "qwen3_5_moe", "gpt_oss", "minimax_m2", "mixtral"}) {
+    for (const char* type :
+         {"deepseek_v3", "kimi_k25", "qwen3_5_moe", "gpt_oss", "minimax_m2", "mixtral"}) {
         EXPECT_NE(result.error().hint.find(type), std::string::npos) << type;
     }
 }
 
 TEST(HfConfig, Every_required_field_is_missed_by_its_pointer) {
-    for (const char* field : {"model_type", "hidden_size", "vocab_size", "num_hidden_layers", "max_position_embeddings", "num_attention_heads",
-                              "q_lora_rank", "kv_lora_rank", "intermediate_size", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"}) {
+    for (const char* field :
+         {"model_type", "hidden_size", "vocab_size", "num_hidden_layers", "max_position_embeddings",
+          "num_attention_heads", "q_lora_rank", "kv_lora_rank", "intermediate_size",
+          "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"}) {
         Json config = shipped("deepseek-v3");
         config.erase(field);
-        if (std::string(field) == "q_lora_rank") {  // optional: DeepSeek-V2-Lite has one full q_proj
+        if (std::string(field) ==
+            "q_lora_rank") {  // optional: DeepSeek-V2-Lite has one full q_proj
             EXPECT_EQ(mixer_matrices(architecture(config).layers[0].mixer, 7168)[0].name, "q_proj");
             continue;
         }
-        EXPECT_NE(failure(config).find(std::string("config.json: /") + field + ": required field is missing"), std::string::npos) << field;
+        EXPECT_NE(failure(config).find(std::string("config.json: /") + field +
+                                       ": required field is missing"),
+                  std::string::npos)
+            << field;
     }
 }
 
 TEST(HfConfig, Absurd_values_are_refused_with_their_pointer) {
-    const Json absurd[] = {-1, 0, 1'000'000'000'000, 1.5, 1e300, "61", Json::array(), Json::object(), true};
-    for (const char* field : {"hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "n_routed_experts",
-                              "num_experts_per_tok", "moe_intermediate_size", "kv_lora_rank"}) {
+    const Json absurd[] = {
+        -1, 0, 1'000'000'000'000, 1.5, 1e300, "61", Json::array(), Json::object(), true};
+    for (const char* field :
+         {"hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads",
+          "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "kv_lora_rank"}) {
         for (const Json& value : absurd) {
             Json config = shipped("deepseek-v3");
             config[field] = value;
-            EXPECT_NE(failure(config).find(std::string("/") + field), std::string::npos) << field << " = " << value;
+            EXPECT_NE(failure(config).find(std::string("/") + field), std::string::npos)
+                << field << " = " << value;
         }
     }
 }
@@ -232,13 +253,16 @@ TEST(HfConfig, Absurd_values_are_refused_with_their_pointer) {
 TEST(HfConfig, Contradictions_are_refused_where_they_stand) {
     Json config = shipped("qwen3-30b");
     config["num_experts_per_tok"] = 129;
-    EXPECT_EQ(failure(config), "config.json: /num_experts_per_tok: 129 experts a token of 128 experts");
+    EXPECT_EQ(failure(config),
+              "config.json: /num_experts_per_tok: 129 experts a token of 128 experts");
     config = shipped("qwen3-30b");
     config["num_key_value_heads"] = 5;
-    EXPECT_NE(failure(config).find("config.json: /num_key_value_heads: 32 heads"), std::string::npos);
+    EXPECT_NE(failure(config).find("config.json: /num_key_value_heads: 32 heads"),
+              std::string::npos);
     config = tiny_llama();
     config["num_attention_heads"] = 6;
-    EXPECT_NE(failure(config).find("/num_attention_heads: 6 heads don't divide hidden_size 64"), std::string::npos);
+    EXPECT_NE(failure(config).find("/num_attention_heads: 6 heads don't divide hidden_size 64"),
+              std::string::npos);
     config = shipped("deepseek-v3");
     config["topk_group"] = 9;
     EXPECT_FALSE(from(config));
@@ -250,7 +274,8 @@ TEST(HfConfig, Documents_that_are_no_objects_are_refused) {
     }
 }
 
-// A fault anywhere in a shipped config ends in an error or in a sound architecture, never in a crash.
+// A fault anywhere in a shipped config ends in an error or in a sound architecture, never in a
+// crash.
 RC_GTEST_PROP(HfConfig, Any_mutation_gives_an_error_or_a_sound_architecture, ()) {
     static const std::vector<std::string> names = shipped_names("architectures", kSource + "/data");
     Json config = shipped(*rc::gen::elementOf(names));
@@ -259,7 +284,9 @@ RC_GTEST_PROP(HfConfig, Any_mutation_gives_an_error_or_a_sound_architecture, ())
     for (const auto& item : flat.items()) places.emplace_back(item.key());
     for (int edits = *rc::gen::inRange(1, 4); edits > 0; --edits) {
         const auto place = places[*rc::gen::inRange<std::size_t>(0, places.size())];
-        const Json values[] = {nullptr, -1, 0, 1, 2, 7, 1000, 1 << 24, 1'000'000'000, INT64_MIN, UINT64_MAX, 0.5, 1e308, "", "re:(", "*", true, Json::array(), Json::object()};
+        const Json values[] = {
+            nullptr,    -1,  0,     1,  2,      7,   1000, 1 << 24,       1'000'000'000, INT64_MIN,
+            UINT64_MAX, 0.5, 1e308, "", "re:(", "*", true, Json::array(), Json::object()};
         config[place] = values[*rc::gen::inRange<std::size_t>(0, std::size(values))];
     }
     const auto result = from(config);
@@ -279,11 +306,19 @@ struct Edition {
     const char* shipped;
 };
 constexpr Edition kEditions[] = {
-    {"MiniMaxAI--MiniMax-M2.5", "minimax-m2.5"}, {"Qwen--Qwen3-235B-A22B", "qwen3-235b"}, {"Qwen--Qwen3-30B-A3B", "qwen3-30b"},
-    {"Qwen--Qwen3.5-122B-A10B", "qwen3.5-122b"}, {"Qwen--Qwen3.5-35B-A3B", "qwen3.5-35b"}, {"Qwen--Qwen3.5-397B-A17B", "qwen3.5-397b"},
-    {"deepseek-ai--DeepSeek-V3", "deepseek-v3"}, {"moonshotai--Kimi-K2-Instruct", "kimi-k2-instruct"}, {"moonshotai--Kimi-K2.5", "kimi-k2.5"},
-    {"nvidia--Kimi-K2.5-NVFP4", "kimi-k2.5-nvfp4"}, {"nvidia--Qwen3.5-397B-A17B-NVFP4", "qwen3.5-397b-nvfp4"},
-    {"openai--gpt-oss-120b", "gpt-oss-120b"}, {"zai-org--GLM-5", "glm-5"},
+    {"MiniMaxAI--MiniMax-M2.5", "minimax-m2.5"},
+    {"Qwen--Qwen3-235B-A22B", "qwen3-235b"},
+    {"Qwen--Qwen3-30B-A3B", "qwen3-30b"},
+    {"Qwen--Qwen3.5-122B-A10B", "qwen3.5-122b"},
+    {"Qwen--Qwen3.5-35B-A3B", "qwen3.5-35b"},
+    {"Qwen--Qwen3.5-397B-A17B", "qwen3.5-397b"},
+    {"deepseek-ai--DeepSeek-V3", "deepseek-v3"},
+    {"moonshotai--Kimi-K2-Instruct", "kimi-k2-instruct"},
+    {"moonshotai--Kimi-K2.5", "kimi-k2.5"},
+    {"nvidia--Kimi-K2.5-NVFP4", "kimi-k2.5-nvfp4"},
+    {"nvidia--Qwen3.5-397B-A17B-NVFP4", "qwen3.5-397b-nvfp4"},
+    {"openai--gpt-oss-120b", "gpt-oss-120b"},
+    {"zai-org--GLM-5", "glm-5"},
 };
 
 TEST(PublishedConfigs, Each_reads_to_what_the_shipped_excerpt_reads_to) {
@@ -308,12 +343,16 @@ TEST(PublishedConfigs, Each_reads_to_what_the_shipped_excerpt_reads_to) {
             const Layer& y = excerpt->layers[i];
             EXPECT_EQ(x.mixer.index(), y.mixer.index()) << edition.published << " " << i;
             EXPECT_EQ(x.formats.mixer, y.formats.mixer) << edition.published << " " << i;
-            EXPECT_EQ(x.formats.feed_forward, y.formats.feed_forward) << edition.published << " " << i;
-            EXPECT_EQ(x.formats.shared_expert, y.formats.shared_expert) << edition.published << " " << i;
-            EXPECT_EQ(x.formats.routed_experts, y.formats.routed_experts) << edition.published << " " << i;
+            EXPECT_EQ(x.formats.feed_forward, y.formats.feed_forward)
+                << edition.published << " " << i;
+            EXPECT_EQ(x.formats.shared_expert, y.formats.shared_expert)
+                << edition.published << " " << i;
+            EXPECT_EQ(x.formats.routed_experts, y.formats.routed_experts)
+                << edition.published << " " << i;
             EXPECT_EQ(x.formats.router, y.formats.router) << edition.published << " " << i;
             if (const auto* gqa = std::get_if<GqaShape>(&x.mixer)) {
-                EXPECT_EQ(gqa->sliding_window, gqa_of(y).sliding_window) << edition.published << " " << i;
+                EXPECT_EQ(gqa->sliding_window, gqa_of(y).sliding_window)
+                    << edition.published << " " << i;
                 EXPECT_EQ(gqa->rotary_dim, gqa_of(y).rotary_dim) << edition.published << " " << i;
             }
         }
@@ -333,7 +372,8 @@ TEST(PublishedConfigs, NVIDIAs_Qwen_keeps_attention_shared_expert_and_mtp_in_bf1
     EXPECT_EQ(model->mtp.at(0).layer.formats.routed_experts.name(), "bf16");
     // The file's own hf_quant_config.json alone says the same.
     auto config = load_json(kShared + "nvidia--Qwen3.5-397B-A17B-NVFP4_config.json");
-    const auto separate = load_json(kShared + "nvidia--Qwen3.5-397B-A17B-NVFP4_hf_quant_config.json");
+    const auto separate =
+        load_json(kShared + "nvidia--Qwen3.5-397B-A17B-NVFP4_hf_quant_config.json");
     ASSERT_TRUE(config && separate);
     config->erase("quantization_config");
     const auto alone = architecture_from_config(*config, *separate, "config.json");

@@ -98,8 +98,8 @@ struct FitReport {
 };
 
 /// Reads the tables, fits every (kind, format, implementation) in them, and says how well. Tables of one
-/// implementation from different engines become one entry if that costs none of them more than a quarter of its
-/// error, else "NAME@ENGINE" each. Small kernels that no table covers (norm, elementwise, ...) take their
+/// implementation from different engines become one entry if that costs none of them more than 15 % of its
+/// mean error, else "NAME@ENGINE" each. Small kernels that no table covers (norm, elementwise, ...) take their
 /// fixed time from the smallest measured kernel, marked extrapolated. Errors: the readers', and too few rows.
 [[nodiscard]] model::Expected<FitReport> fit_kernel_tables(const std::vector<std::string>& csv_paths,
                                                            const model::GpuSpec& gpu,

@@ -19,9 +19,8 @@ using model::GpuSpec;
 using model::NumberFormat;
 using model::OperationKind;
 
-// Pooling engines may cost a table this much of its own median error, and is free below one per cent.
-constexpr double kPoolingFactor = 1.25;
-constexpr double kPoolingSlack = 0.01;
+// Pooling engines may cost a table this much of its own mean error.
+constexpr double kPoolingFactor = 1.15;
 
 FitShape shape_of(OperationKind kind) {
     FitShape shape;
@@ -77,16 +76,17 @@ Expected<Fitted> fit_rows(const KernelMeasurements& measurements, std::vector<st
     return Fitted{std::move(*fit), std::move(rows)};
 }
 
-// The median |cold error| of one engine's rows within a fit; of the warm ones where none is cold.
-double median_error(const KernelMeasurements& measurements, const Fitted& fitted, const std::string& engine) {
-    std::vector<double> cold;
-    std::vector<double> warm;
+// How far one engine's rows are met by a fit: mean |leave-out error|, each at most 0.5.
+double mean_error(const KernelMeasurements& measurements, const Fitted& fitted, const std::string& engine) {
+    double sum = 0;
+    double count = 0;
     for (std::size_t i = 0; i < fitted.rows.size(); ++i) {
         if (measurements.rows[fitted.rows[i]].engine != engine) continue;
-        if (fitted.fit.residence[i] == Residence::cold) cold.push_back(fitted.fit.left_out_error[i]);
-        if (fitted.fit.residence[i] == Residence::warm) warm.push_back(fitted.fit.left_out_error[i]);
+        if (fitted.fit.residence[i] == Residence::between) continue;
+        sum += std::min(0.5, std::abs(fitted.fit.left_out_error[i]));
+        count += 1;
     }
-    return std::max(summarize(cold).median, summarize(warm).median);
+    return count > 0 ? sum / count : 0;
 }
 
 void report_tables(const KernelMeasurements& measurements, const Fitted& fitted, const sim::KernelKey& key,
@@ -199,9 +199,9 @@ Expected<FitReport> fit_kernel_measurements(const KernelMeasurements& measuremen
         bool pool = pooled.has_value();
         for (const auto& [engine, fitted] : apart) {
             if (!pool) break;
-            const double own = median_error(measurements, fitted, engine);
-            const double together = median_error(measurements, *pooled, engine);
-            if (together > std::max(kPoolingFactor * own, own + kPoolingSlack)) pool = false;
+            const double own = mean_error(measurements, fitted, engine);
+            const double together = mean_error(measurements, *pooled, engine);
+            if (together > kPoolingFactor * own) pool = false;
         }
         if (pool) {
             add_entry(measurements, std::move(*pooled), key, true, report);

@@ -301,7 +301,7 @@ Expected<void> read_delta_net(const CsvTable& table, const std::vector<std::size
         operation.flops = sequences * values * kHead * kHead * 8.0;
         one.table = base_name(table.name()) + " causal_conv1d_update + fused_recurrent_gated_delta_rule";
         one.implementation = "fla";
-        one.resident_bytes = operation.cache_bytes;
+        one.resident_bytes = operation.cache_bytes / 2;  // written where it was read
         one.us = means[0].sum / means[0].count + means[1].sum / means[1].count;
         one.line = means[1].line;
         one.shape = fmt::format("{} sequences, {} key heads, {} value heads", operation.m, operation.k, operation.n);

@@ -180,11 +180,16 @@ KernelWork kernel_work(const model::Operation& operation) {
             work.length = static_cast<double>(std::max<std::int64_t>(0, operation.k));
             work.items = non_negative(operation.distinct_experts);
             break;
-        case OperationKind::attention:
+        case OperationKind::attention: {
             work.length = static_cast<double>(std::max<std::int64_t>(0, operation.k));
-            work.items = static_cast<double>(std::max<std::int64_t>(0, operation.m)) *
-                         static_cast<double>(std::max<std::int64_t>(0, operation.n));
+            const double heads = static_cast<double>(std::max<std::int64_t>(1, operation.n));
+            // All heads of MLA share one cache and are multiplied in tiles of 16 rows, full or not.
+            const double padded =
+                operation.role == "attention.mla" ? 16.0 * std::ceil(heads / 16.0) : heads;
+            work.items = work.m * padded;
+            work.flops *= padded / heads;
             break;
+        }
         default: break;
     }
     return work;

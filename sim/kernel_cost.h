@@ -10,7 +10,8 @@
 //   b = bytes / bandwidth          f = flops / rate
 //
 //   floor, fixed  us       what the smallest call takes; start and end effects
-//   per_item      us       experts: per distinct expert; attention: per row (token x head); else unused
+//   per_item      us       experts: per distinct expert; attention: per row (token x head; MLA's
+//                          heads rounded up to tiles of 16, in the flops too); else unused
 //   serial        us       per 1024 of length; gemm, batched_gemm, experts: k; attention: cached tokens; else 0
 //   serial_limit           length beyond which the kernel splits the loop further; 0: never
 //   bytes                  weight + activation + cache bytes of the operation

@@ -29,6 +29,11 @@ constexpr double kGpuToPortNs = 280;
 constexpr double kSwitchToSwitchNs = 120;
 constexpr double kSwitchToPortNs = 120;
 constexpr double kPortToNumaNs = 70;
+// Between sockets: a remote read takes 1.27-1.36 us across two switches and two Turin sockets, 0.55
+// us more than behind one switch, so all that its way has more costs 275 ns each direction
+// (rtx6kpro@e2c2b95, hardware/asus-esc8000a-e13p-broadcom-switches.md). About 100 ns of that is
+// left for the link between the sockets; low confidence.
+constexpr double kSocketNs = 100;
 // Gen4: 0.8 us behind one switch where Gen5 has 0.68. Gen3 and older: assumed to continue.
 constexpr std::array<double, kMaxPcieGeneration + 1> kLatencyFactor = {0,   1.4, 1.4, 1.4,
                                                                        1.2, 1.0, 1.0};
@@ -110,36 +115,35 @@ std::optional<LinkFigures> nvlink_figures(int count, const std::string& compute_
 LinkFigures inter_socket_figures(const HostSpec& host, int pcie_generation) {
     const bool amd = host.vendor == "AuthenticAMD";
     // Gen4 boxes: 20.6-22.5 GB/s one flow (8 RTX 4090, 6 A6000), 9.70 GB/s for each of four flows a
-    // direction (8 L40S, flashinfer#4870). 300 ns: 1.6 us across sockets where 1.3 us stay inside
-    // one.
+    // direction (8 L40S, flashinfer#4870).
     if (pcie_generation <= 4) {
         return {{38.8, 38.8},
-                300,
+                kSocketNs * 1.2,
                 21.5,
-                "one flow 20.6-22.5 GB/s, four flows 9.70 GB/s each (8 L40S, flashinfer#4870; 8 "
-                "RTX 4090)"};
+                "one flow 20.6-22.5 GB/s (8 RTX 4090), four flows 9.70 GB/s each (8 L40S, "
+                "flashinfer#4870); latency see link_defaults.cpp"};
     }
-    // Turin: 51.0 GB/s one flow (p2pBandwidthLatencyTest, rtx6kpro@e2c2b95
-    // hardware/pcie-bandwidth.md); 23.75 GB/s for each of four flows a direction (8 SM120 behind
-    // switch pairs, flashinfer#4870; CPU not named). 430 ns: 1.5 us where 1.07 stay inside.
-    if (amd && (host.family == 26 || host.family == 175)) {
+    // Turin: 51.0 GB/s one flow (rtx6kpro@e2c2b95, hardware/pcie-bandwidth.md); 23.75 GB/s for each
+    // of four flows a direction (8 SM120 behind switch pairs, flashinfer#4870). There two GPUs
+    // share an uplink, so the fabric between the sockets may carry more.
+    if (amd && normalised_cpu_family(host.family) == 26) {
         return {{95, 95},
-                430,
+                kSocketNs,
                 51,
                 "one flow 51.0 GB/s (Turin, rtx6kpro@e2c2b95), four flows 23.75 GB/s each "
-                "(flashinfer#4870)"};
+                "(flashinfer#4870); latency see link_defaults.cpp"};
     }
     // Genoa: 39 GB/s one flow, 64 GB/s both directions together (EPYC 9374F, same page). The total
     // is the same share of Turin's as one flow's: 95 * 39 / 51.
     if (amd) {
         return {{72.6, 72.6},
-                430,
+                kSocketNs,
                 39,
                 "one flow 39 GB/s (EPYC 9374F, rtx6kpro@e2c2b95); total scaled from Turin's, not "
                 "measured"};
     }
     return {{82, 82},
-            430,
+            kSocketNs,
             44,
             "no Gen5 measurement of this CPU known: one flow 0.8 of a same-socket one, total "
             "scaled from Turin's"};

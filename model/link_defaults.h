@@ -4,13 +4,15 @@
 // calibration or by numbers in the machine file. Not a theory of PCIe; each constant names the
 // measurement it comes from.
 //
-//   pcie:  C = C16(generation) * width / 16     C16 = 3.2, 6.4, 13.1, 26.3, 55.5, 111 GB/s for Gen1
-//   .. Gen6 latency of a way = sum over its links; the splits below make the sums come out as
-//   measured:
-//     GPU - switch - GPU                              340 + 340                         =  680 ns
-//     GPU - switch - port - NUMA - port - switch - GPU  2 * (340 + 120 + 70)            = 1060 ns
-//     GPU - port - NUMA - port - GPU                    2 * (280 + 70)                  =  700 ns
-//     the second with one inter-socket link of 430      1060 + 430                      = 1490 ns
+//   pcie:  C = C16(generation) * width / 16
+//     C16 = 3.2, 6.4, 13.1, 26.3, 55.5, 111 GB/s for Gen1 .. Gen6
+//   latency of a way = sum over its links, split so that the sums come out as measured:
+//     GPU - switch - GPU                                340 + 340               =  680 ns
+//     GPU - switch - port - NUMA - port - switch - GPU  2 * (340 + 120 + 70)    = 1060 ns
+//     GPU - port - NUMA - port - GPU                    2 * (280 + 70)          =  700 ns
+//     the last over two sockets, one link of 100        700 + 100               =  800 ns
+//   A remote read takes 2 L + c where a flag takes L + o: behind one switch 720 and 680 ns, through
+//   the CPU 1400 and 1062, so both rise by about 360 ns of L. Across sockets only reads are known.
 // Worked example: Gen4 x8 below a root port: 26.3 / 2 = 13.15 GB/s, 1.2 * 280 = 336 ns.
 
 #include <optional>

@@ -66,6 +66,11 @@ std::string_view to_name(IommuMode mode) {
     return "?";
 }
 
+int normalised_cpu_family(int family) {
+    const bool packed = family > 0xF && family <= 0xFFF && (family & 0xF) == 0xF;
+    return packed ? 0xF + (family >> 4) : family;
+}
+
 std::optional<PathType> path_type_from_name(std::string_view name) {
     for (const PathType type :
          {PathType::self, PathType::nvlink, PathType::pix, PathType::pxb, PathType::phb,

@@ -90,6 +90,10 @@ struct HostSpec {
     std::string source;
 };
 
+/// NCCL up to 2.30 writes an AMD family as base + (extended << 4): 143, 175, 191 for 23, 25, 26.
+/// Gives the family as /proc/cpuinfo counts it; any other number as it is.
+[[nodiscard]] int normalised_cpu_family(int family);
+
 /// nvidia-smi's and NCCL's names for how far apart two GPUs are, nearest first.
 enum class PathType { self, nvlink, pix, pxb, phb, node, sys, disconnected };
 [[nodiscard]] std::string_view to_name(PathType type);

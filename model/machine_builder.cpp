@@ -2,7 +2,10 @@
 #include "model/machine_builder.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -106,17 +109,27 @@ int MachineBuilder::connect_nvlink(int a, int b, int count) {
 }
 
 void MachineBuilder::connect_all_numa(int pcie_generation) {
-    std::vector<int> numas;
+    std::map<int, std::vector<int>> sockets;
+    int unknown = -1;  // each NUMA node of unknown socket counts as one of its own
     for (std::size_t i = 0; i < machine_.nodes.size(); ++i) {
-        if (machine_.nodes[i].kind == NodeKind::numa_node) numas.push_back(static_cast<int>(i));
+        const MachineNode& node = machine_.nodes[i];
+        if (node.kind != NodeKind::numa_node) continue;
+        sockets[node.socket >= 0 ? node.socket : unknown--].push_back(static_cast<int>(i));
     }
-    for (std::size_t i = 0; i < numas.size(); ++i) {
-        for (std::size_t j = i + 1; j < numas.size(); ++j) {
-            const int socket = machine_.nodes[numas[i]].socket;
-            const bool same = socket >= 0 && socket == machine_.nodes[numas[j]].socket;
-            connect(numas[i], numas[j], LinkKind::inter_socket,
-                    same ? same_socket_figures()
-                         : inter_socket_figures(machine_.host, pcie_generation));
+    const auto join = [&](int a, int b, const LinkFigures& figures) {
+        // Hostile input may ask for a full mesh of thousands; validate() refuses the stump.
+        if (machine_.links.size() <= kMaxLinks) connect(a, b, LinkKind::inter_socket, figures);
+    };
+    const LinkFigures between = inter_socket_figures(machine_.host, pcie_generation);
+    for (auto socket = sockets.begin(); socket != sockets.end(); ++socket) {
+        const std::vector<int>& numas = socket->second;
+        for (std::size_t i = 0; i < numas.size(); ++i) {
+            for (std::size_t j = i + 1; j < numas.size(); ++j) {
+                join(numas[i], numas[j], same_socket_figures());
+            }
+        }
+        for (auto other = std::next(socket); other != sockets.end(); ++other) {
+            join(numas.front(), other->second.front(), between);
         }
     }
 }

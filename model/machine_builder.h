@@ -43,9 +43,9 @@ class MachineBuilder {
     /// `count` bonded NVLinks between two GPUs or a GPU and an NVSwitch, figures from
     /// machine().gpu.
     int connect_nvlink(int a, int b, int count);
-    /// Joins each two of the NUMA nodes: inside a socket with same_socket_figures(), across with
-    /// inter_socket_figures() of machine().host and `pcie_generation`. Unknown sockets (-1) count
-    /// as different ones.
+    /// Joins the NUMA nodes of a socket each with each (same_socket_figures()), and two sockets by
+    /// one link that all their traffic shares (inter_socket_figures() of machine().host), between
+    /// the first NUMA node of each. Unknown sockets (-1) count as different ones.
     void connect_all_numa(int pcie_generation);
 
     /// The machine so far, to fill in names, GPU, host, rules and single figures.

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "model/collective_settings.h"
 #include "model/machine.h"
 #include "model/plan.h"
 #include "sim/coverage.h"
@@ -22,24 +23,10 @@
 
 namespace draftboard::sim {
 
-enum class Implementation { nccl, one_shot, two_shot, host_staged };
-enum class Algorithm { automatic, ring, tree };
-enum class Protocol { automatic, ll, ll128, simple };
-[[nodiscard]] std::string_view to_name(Implementation implementation);
-[[nodiscard]] std::string_view to_name(Algorithm algorithm);
-[[nodiscard]] std::string_view to_name(Protocol protocol);
-
-/// What the user fixes; the rest is NCCL's choice.
-struct CollectiveSettings {
-    Implementation implementation = Implementation::nccl;
-    Algorithm algorithm = Algorithm::automatic;
-    Protocol protocol = Protocol::automatic;
-    int channels = 0;             ///< 0: automatic
-    bool peer_to_peer = true;     ///< false: NCCL_P2P_DISABLE=1
-    model::PathType peer_level = model::PathType::pxb;  ///< NCCL_P2P_LEVEL; NCCL's default is PXB
-    bool graph_file = false;      ///< NCCL_GRAPH_FILE given: the graph search can't fail
-    std::int64_t custom_limit_bytes = 0;  ///< one_shot/two_shot/host_staged: above it NCCL is used; 0: no limit
-};
+using model::Algorithm;
+using model::CollectiveSettings;
+using model::Implementation;
+using model::Protocol;
 
 struct CollectiveRequest {
     model::OperationKind operation = model::OperationKind::all_reduce;

@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     std::vector<Problem> problems;
     const JsonReader reader(*document, problems);
-    reader.expect_format("draftboard-scenario", 1);
+    reader.expect_format("draftboard.scenario", 1);
     read_all(reader);
     if (!problems.empty()) require(!to_error(problems, "input").to_text().empty());
     return 0;

@@ -21,9 +21,10 @@ void write_text(const std::string& path, const std::string& text) {
     std::ofstream(path, std::ios::binary) << text;
 }
 
-/// Writes into a named pipe until it goes. The pipe is opened for reading too, so that opening does not wait.
+/// Writes into a named pipe until it goes. The pipe is opened for reading too, so that opening does
+/// not wait.
 class EndlessWriter {
-   public:
+ public:
     EndlessWriter(const std::string& path, std::string repeated) : repeated_(std::move(repeated)) {
         if (mkfifo(path.c_str(), 0600) != 0) throw std::runtime_error("mkfifo failed for " + path);
         descriptor_ = open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
@@ -38,12 +39,13 @@ class EndlessWriter {
     EndlessWriter(const EndlessWriter&) = delete;
     EndlessWriter& operator=(const EndlessWriter&) = delete;
 
-   private:
+ private:
     void loop() {
         while (!stop_) {
             pollfd watched{descriptor_, POLLOUT, 0};
             if (poll(&watched, 1, 20) <= 0) continue;
-            [[maybe_unused]] const ssize_t count = write(descriptor_, repeated_.data(), repeated_.size());
+            [[maybe_unused]] const ssize_t count =
+                write(descriptor_, repeated_.data(), repeated_.size());
         }
     }
 
@@ -104,20 +106,24 @@ std::vector<BadFile> bad_files() {
         missing_file(),
         directory_file(),
         text_file("empty", ""),
-        text_file("truncated_json", "{\n  \"format\": \"draftboard.scenario\",\n  \"version\": 1,\n  \"layout\": {\"ten"),
+        text_file(
+            "truncated_json",
+            "{\n  \"format\": \"draftboard.scenario\",\n  \"version\": 1,\n  \"layout\": {\"ten"),
         text_file("garbage", garbage_bytes(100'000)),
         text_file("zeros", std::string(4096, '\0')),
         text_file("deep_arrays", std::string(2'000'000, '[')),
-        text_file("deep_objects", [] {
-            std::string text;
-            for (int i = 0; i < 200'000; ++i) text += "{\"a\":";
-            return text;
-        }()),
-        text_file("deep_xml", [] {
-            std::string text = "<system version=\"1\">";
-            for (int i = 0; i < 200'000; ++i) text += "<pci>";
-            return text;
-        }()),
+        text_file("deep_objects",
+                  [] {
+                      std::string text;
+                      for (int i = 0; i < 200'000; ++i) text += "{\"a\":";
+                      return text;
+                  }()),
+        text_file("deep_xml",
+                  [] {
+                      std::string text = "<system version=\"1\">";
+                      for (int i = 0; i < 200'000; ++i) text += "<pci>";
+                      return text;
+                  }()),
         text_file("one_long_line", std::string(8'000'000, 'x')),
         text_file("nan_in_json", "{\"format\": \"draftboard.scenario\", \"version\": NaN}"),
         text_file("json_null", "null"),

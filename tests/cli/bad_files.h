@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Files that no reader should choke on: the inputs of bad_input_test.cpp. Each is made on demand in the folder of
-// one test. What the command line has to make of them stands in that test, not here.
+// Files that no reader should choke on: the inputs of bad_input_test.cpp. Each is made on demand in
+// the folder of one test. What the command line has to make of them stands in that test, not here.
 
 #include <cstdint>
 #include <functional>
@@ -15,8 +15,9 @@ namespace draftboard::tests {
 using Keeper = std::shared_ptr<void>;
 
 struct BadFile {
-    std::string name;                                   ///< a word, for the test's name
-    std::function<Keeper(const std::string& path)> make;  ///< creates it at `path`; may return nullptr
+    std::string name;  ///< a word, for the test's name
+    std::function<Keeper(const std::string& path)>
+        make;  ///< creates it at `path`; may return nullptr
 };
 
 [[nodiscard]] BadFile text_file(std::string name, std::string text);

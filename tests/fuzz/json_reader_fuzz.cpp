@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON layer under every file format: any bytes give a document or an error, and every read of a document
-// gives a value within the range asked for or a Problem.
+// The JSON layer under every file format: any bytes give a document or an error, and every read of
+// a document gives a value within the range asked for or a Problem.
 
 #include <cmath>
 #include <cstdint>
@@ -30,7 +30,8 @@ void read_all(const JsonReader& reader) {
         require(count >= 1 && count <= 1024);
         const double number = reader.number_or(key, 0.5, 0, 1);
         require(number >= 0 && number <= 1);
-        for (const double entry : reader.numbers_or(key, {}, -1e300, 1e300)) require(std::isfinite(entry));
+        for (const double entry : reader.numbers_or(key, {}, -1e300, 1e300))
+            require(std::isfinite(entry));
         (void)reader.strings_or(key);
         (void)reader.string_or(key, "");
         (void)reader.boolean_or(key, false);

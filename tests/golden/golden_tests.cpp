@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs golden transcripts against the built command line and compares byte for byte. transcript.h has the
-// format. With DRAFTBOARD_UPDATE_GOLDEN=1 in the environment it rewrites the outputs and exit statuses instead;
-// "stderr contains" lines are still checked.
+// Runs golden transcripts against the built command line and compares byte for byte. transcript.h
+// has the format. With DRAFTBOARD_UPDATE_GOLDEN=1 in the environment it rewrites the outputs and
+// exit statuses instead; "stderr contains" lines are still checked.
 //
 //   golden_tests BINARY SOURCE_DIR FILE.golden...
 //
@@ -55,7 +55,8 @@ std::vector<std::string> run_step(const Setting& setting, GoldenStep& step) {
             problems.push_back("expected exit " + std::to_string(step.exit_status) + ", got " +
                                result.ending() + "; it said: " + errors);
         }
-        if (std::string difference = describe_difference(step.output, output); !difference.empty()) {
+        if (std::string difference = describe_difference(step.output, output);
+            !difference.empty()) {
             problems.push_back(std::move(difference));
         }
     }
@@ -69,7 +70,8 @@ std::vector<std::string> run_step(const Setting& setting, GoldenStep& step) {
 
 int run_file(Setting setting, const std::string& path) {
     std::ifstream stream(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+    const std::string text{std::istreambuf_iterator<char>(stream),
+                           std::istreambuf_iterator<char>()};
     std::string error = "line 1: the file can't be read";
     auto transcript = stream ? parse_transcript(text, error) : std::nullopt;
     if (!transcript) {
@@ -85,7 +87,8 @@ int run_file(Setting setting, const std::string& path) {
         const std::vector<std::string> problems = run_step(setting, step);
         failed += problems.empty() ? 0 : 1;
         for (const std::string& problem : problems) {
-            std::cerr << path << ":" << step.line << ": $ " << step.command << "\n  " << problem << "\n";
+            std::cerr << path << ":" << step.line << ": $ " << step.command << "\n  " << problem
+                      << "\n";
         }
     }
     if (setting.update) {
@@ -94,7 +97,8 @@ int run_file(Setting setting, const std::string& path) {
             std::cerr << path << ": rewritten, look at the difference before committing it\n";
         }
     } else if (failed > 0) {
-        std::cerr << "If the new output is right: DRAFTBOARD_UPDATE_GOLDEN=1 scripts/test.sh golden, and review.\n";
+        std::cerr << "If the new output is right: DRAFTBOARD_UPDATE_GOLDEN=1 scripts/test.sh "
+                     "golden, and review.\n";
     }
     std::cout << path << ": " << transcript->steps.size() << " commands, " << failed << " failed\n";
     return failed == 0 ? 0 : 1;

@@ -41,7 +41,8 @@ bool read_directive(const std::string& line, GoldenStep& step) {
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
     if (from.empty()) return;
-    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    for (std::size_t at = text.find(from); at != std::string::npos;
+         at = text.find(from, at + to.size())) {
         text.replace(at, from.size(), to);
     }
 }
@@ -68,7 +69,9 @@ std::optional<Transcript> parse_transcript(const std::string& text, std::string&
         step.line = static_cast<int>(i) + 1;
         for (++i; i < lines.size() && lines[i].starts_with("#"); ++i) {
             if (!read_directive(lines[i], step)) {
-                return at_line(i, "not a directive: use '# exit N', '# stderr contains: TEXT' or '## comment'");
+                return at_line(
+                    i,
+                    "not a directive: use '# exit N', '# stderr contains: TEXT' or '## comment'");
             }
         }
         std::vector<std::string> output;
@@ -80,7 +83,8 @@ std::optional<Transcript> parse_transcript(const std::string& text, std::string&
         }
         transcript.steps.push_back(std::move(step));
     }
-    if (transcript.steps.empty()) return at_line(0, "no command; a command is a line that starts with '$ '");
+    if (transcript.steps.empty())
+        return at_line(0, "no command; a command is a line that starts with '$ '");
     return transcript;
 }
 
@@ -92,10 +96,13 @@ std::string write_transcript(const Transcript& transcript) {
         if (i > 0) text += '\n';
         text += "$ " + step.command + '\n';
         for (const std::string& line : step.comments) text += line + '\n';
-        if (step.exit_status != 0) text += std::string(kExit) + std::to_string(step.exit_status) + '\n';
-        for (const std::string& part : step.errors_contain) text += std::string(kErrors) + part + '\n';
+        if (step.exit_status != 0)
+            text += std::string(kExit) + std::to_string(step.exit_status) + '\n';
+        for (const std::string& part : step.errors_contain)
+            text += std::string(kErrors) + part + '\n';
         for (const std::string& line : lines_of(step.output)) {
-            if (!line.empty() && (line[0] == '$' || line[0] == '#' || line[0] == '\\')) text += '\\';
+            if (!line.empty() && (line[0] == '$' || line[0] == '#' || line[0] == '\\'))
+                text += '\\';
             text += line + '\n';
         }
     }
@@ -114,8 +121,10 @@ std::optional<std::vector<std::string>> split_command(const std::string& command
             word += command[i];
             in_word = true;
         } else if (quote != 0) {
-            if (c == quote) quote = 0;
-            else word += c;
+            if (c == quote)
+                quote = 0;
+            else
+                word += c;
         } else if (c == '\'' || c == '"') {
             quote = c;
             in_word = true;
@@ -153,8 +162,8 @@ std::string describe_difference(const std::string& expected, const std::string& 
         return i < lines.size() ? "|" + lines[i] + "|" : std::string("(no such line)");
     };
     std::string text = "line " + std::to_string(i + 1) + " of the output (expected " +
-                       std::to_string(want.size()) + " lines, got " + std::to_string(have.size()) + ")\n" +
-                       "    expected " + show(want) + "\n    got      " + show(have);
+                       std::to_string(want.size()) + " lines, got " + std::to_string(have.size()) +
+                       ")\n" + "    expected " + show(want) + "\n    got      " + show(have);
     if (want == have) text += "\n    (they differ in the newline at the end)";
     return text;
 }

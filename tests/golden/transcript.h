@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A golden transcript: command lines with the exact standard output that they have to give. This file is
-// the format and the comparison; golden_tests.cpp runs the commands. docs/testing.md shows how to add one.
+// A golden transcript: command lines with the exact standard output that they have to give. This
+// file is the format and the comparison; golden_tests.cpp runs the commands. docs/testing.md shows
+// how to add one.
 //
 //   # Lines before the first command are comments.
 //   $ draftboard predict kimi-k2.5-eagle3-founding --set layout.tensor=0
@@ -9,10 +10,11 @@
 //   # stderr contains: /layout/tensor
 //   expected standard output, up to the next line that starts with "$ "
 //
-// Lines right below a command that start with "# " are directives (`exit N`, default 0; `stderr contains: TEXT`,
-// any number of them); those that start with "## " are comments. One blank line before a command is a
-// separator. A line of output that starts with '$', '#' or '\' is written with a leading '\'.
-// {data} stands for the shipped data folder, {source} for the repository, {tmp} for an empty folder.
+// Lines right below a command that start with "# " are directives (`exit N`, default 0; `stderr
+// contains: TEXT`, any number of them); those that start with "## " are comments. One blank line
+// before a command is a separator. A line of output that starts with '$', '#' or '\' is written
+// with a leading '\'. {data} stands for the shipped data folder, {source} for the repository, {tmp}
+// for an empty folder.
 
 #include <optional>
 #include <string>
@@ -39,7 +41,8 @@ struct Transcript {
 using Placeholders = std::vector<std::pair<std::string, std::string>>;
 
 /// nullopt and `error` ("line 3: ...") where the text is not a transcript.
-[[nodiscard]] std::optional<Transcript> parse_transcript(const std::string& text, std::string& error);
+[[nodiscard]] std::optional<Transcript> parse_transcript(const std::string& text,
+                                                         std::string& error);
 /// The inverse: parsing the result gives the same transcript.
 [[nodiscard]] std::string write_transcript(const Transcript& transcript);
 
@@ -51,6 +54,7 @@ using Placeholders = std::vector<std::pair<std::string, std::string>>;
 [[nodiscard]] std::string contract(std::string text, const Placeholders& placeholders);
 
 /// Where two texts first differ, for a person: line number, both lines. Empty if they are equal.
-[[nodiscard]] std::string describe_difference(const std::string& expected, const std::string& actual);
+[[nodiscard]] std::string describe_difference(const std::string& expected,
+                                              const std::string& actual);
 
 }  // namespace draftboard::tests

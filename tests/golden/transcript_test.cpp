@@ -36,7 +36,8 @@ TEST(Transcript, Commands_carry_their_directives_and_their_output) {
 }
 
 TEST(Transcript, A_misspelled_directive_is_an_error_that_names_its_line) {
-    for (const char* line : {"# exits 2", "# exit two", "# exit 2 ", "# exit 256", "# exit", "#exit 2"}) {
+    for (const char* line :
+         {"# exits 2", "# exit two", "# exit 2 ", "# exit 256", "# exit", "#exit 2"}) {
         std::string error;
         EXPECT_FALSE(parse_transcript(std::string("$ draftboard\n") + line + "\n", error)) << line;
         EXPECT_TRUE(error.starts_with("line 2: ")) << error;
@@ -54,8 +55,9 @@ RC_GTEST_PROP(Transcript, Any_output_survives_writing_and_reading, ()) {
     // Lines out of the characters that mean something to the format.
     const auto line = rc::gen::container<std::string>(rc::gen::element('$', '#', '\\', ' ', 'x'));
     Transcript transcript;
-    const auto outputs = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::vector<std::string>>>(
-        rc::gen::container<std::vector<std::string>>(line)));
+    const auto outputs =
+        *rc::gen::nonEmpty(rc::gen::container<std::vector<std::vector<std::string>>>(
+            rc::gen::container<std::vector<std::string>>(line)));
     for (const auto& lines : outputs) {
         GoldenStep step;
         step.command = "draftboard x";

@@ -82,7 +82,8 @@ bool drain(int descriptor, std::string& text, std::size_t limit) {
     unsetenv("COLUMNS");
     if (!options.directory.empty() && chdir(options.directory.c_str()) != 0) _exit(126);
     std::vector<char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    for (const std::string& argument : arguments)
+        argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     execvp(argv[0], argv.data());
     const std::string why = std::string("cannot execute ") + argv[0] + ": " + std::strerror(errno);
@@ -99,20 +100,25 @@ bool converse(const ProcessOptions& options, Pipe& in, Pipe& out, Pipe& err, Pro
         if (left <= 0) return false;
         if (fed == options.input.size() && options.endless_input && !options.input.empty()) fed = 0;
         if (fed == options.input.size()) Pipe::close_end(in.write_end);
-        std::array<pollfd, 3> watched{pollfd{out.read_end, POLLIN, 0}, pollfd{err.read_end, POLLIN, 0},
+        std::array<pollfd, 3> watched{pollfd{out.read_end, POLLIN, 0},
+                                      pollfd{err.read_end, POLLIN, 0},
                                       pollfd{in.write_end, POLLOUT, 0}};
         if (poll(watched.data(), watched.size(), static_cast<int>(left * 1000) + 1) < 0) continue;
-        if (watched[0].revents != 0 && !drain(out.read_end, result.output, options.max_output_bytes)) {
+        if (watched[0].revents != 0 &&
+            !drain(out.read_end, result.output, options.max_output_bytes)) {
             Pipe::close_end(out.read_end);
         }
-        if (watched[1].revents != 0 && !drain(err.read_end, result.errors, options.max_output_bytes)) {
+        if (watched[1].revents != 0 &&
+            !drain(err.read_end, result.errors, options.max_output_bytes)) {
             Pipe::close_end(err.read_end);
         }
         if (watched[2].revents != 0) {
             const ssize_t count =
                 write(in.write_end, options.input.data() + fed, options.input.size() - fed);
-            if (count > 0) fed += static_cast<std::size_t>(count);
-            else if (errno != EAGAIN && errno != EINTR) Pipe::close_end(in.write_end);
+            if (count > 0)
+                fed += static_cast<std::size_t>(count);
+            else if (errno != EAGAIN && errno != EINTR)
+                Pipe::close_end(in.write_end);
         }
     }
     return true;
@@ -136,7 +142,8 @@ std::string ProcessResult::ending() const {
     return "exit " + std::to_string(exit_status);
 }
 
-ProcessResult run_process(const std::vector<std::string>& arguments, const ProcessOptions& options) {
+ProcessResult run_process(const std::vector<std::string>& arguments,
+                          const ProcessOptions& options) {
     ProcessResult result;
     if (arguments.empty()) {
         result.errors = "no command";
@@ -181,8 +188,10 @@ ProcessResult run_process(const std::vector<std::string>& arguments, const Proce
 }
 
 TemporaryDirectory::TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "draftboard-test-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed for " + pattern);
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "draftboard-test-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr)
+        throw std::runtime_error("mkdtemp failed for " + pattern);
     path_ = pattern;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Runs a program and collects what it says, for the tests of the command line. No shell is involved:
-// arguments arrive as they are. A program that neither ends nor falls silent is killed at the time limit,
-// and a result says so instead of an exit status. See golden/ and cli/ for the uses.
+// Runs a program and collects what it says, for the tests of the command line. No shell is
+// involved: arguments arrive as they are. A program that neither ends nor falls silent is killed at
+// the time limit, and a result says so instead of an exit status. See golden/ and cli/ for the
+// uses.
 
 #include <cstddef>
 #include <string>
@@ -11,9 +12,9 @@
 namespace draftboard::tests {
 
 struct ProcessOptions {
-    std::string directory;         ///< working directory; empty: the caller's
-    std::string input;             ///< fed to standard input, which is then closed
-    bool endless_input = false;    ///< repeats `input` until the program ends or closes its end
+    std::string directory;       ///< working directory; empty: the caller's
+    std::string input;           ///< fed to standard input, which is then closed
+    bool endless_input = false;  ///< repeats `input` until the program ends or closes its end
     double timeout_seconds = 60;
     std::size_t max_output_bytes = 16u << 20;  ///< of each stream; the rest is dropped
 };
@@ -31,13 +32,15 @@ struct ProcessResult {
     [[nodiscard]] std::string ending() const;
 };
 
-/// Environment of the child: the caller's, with LC_ALL=C, TZ=UTC and no COLUMNS, so that output is stable.
+/// Environment of the child: the caller's, with LC_ALL=C, TZ=UTC and no COLUMNS, so that output is
+/// stable.
 [[nodiscard]] ProcessResult run_process(const std::vector<std::string>& arguments,
                                         const ProcessOptions& options = {});
 
-/// A fresh directory below the system's temporary one; gone, with its content, at the end of its scope.
+/// A fresh directory below the system's temporary one; gone, with its content, at the end of its
+/// scope.
 class TemporaryDirectory {
-   public:
+ public:
     TemporaryDirectory();
     ~TemporaryDirectory();
     TemporaryDirectory(const TemporaryDirectory&) = delete;
@@ -45,7 +48,7 @@ class TemporaryDirectory {
 
     [[nodiscard]] const std::string& path() const { return path_; }
 
-   private:
+ private:
     std::string path_;
 };
 

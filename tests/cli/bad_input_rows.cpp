@@ -211,26 +211,32 @@ BadFile hf_config(const std::string& key, const std::string& value) {
     return text_file("hf_config", text + "\n}\n");
 }
 
-Row config_row(const std::string& name, const std::string& key, const std::string& value) {
-    return {name, {"model", "show", "{file}"}, key, hf_config(key, value)};
+/// The message names the member, or the field of the architecture that it became.
+Row config_row(const std::string& name, const std::string& key, const std::string& value,
+               const std::string& place) {
+    return {name, {"model", "show", "{file}"}, place, hf_config(key, value)};
 }
 
 std::vector<Row> config_rows() {
     return {
-        config_row("config_of_an_unknown_model_type", "model_type", "\"perpetuum_mobile\""),
-        config_row("config_with_a_number_as_model_type", "model_type", "7"),
-        config_row("config_with_negative_hidden_size", "hidden_size", "-2048"),
-        config_row("config_with_hidden_size_zero", "hidden_size", "0"),
-        config_row("config_with_hidden_size_beyond_64_bits", "hidden_size", "1e30"),
-        config_row("config_with_hidden_size_as_text", "hidden_size", "\"2048\""),
-        config_row("config_without_layers", "num_hidden_layers", "0"),
-        config_row("config_with_a_billion_layers", "num_hidden_layers", "1000000000"),
-        config_row("config_with_no_heads", "num_attention_heads", "0"),
-        config_row("config_with_no_kv_heads", "num_key_value_heads", "0"),
-        config_row("config_with_fewer_experts_than_are_active", "num_experts_per_tok", "129"),
-        config_row("config_with_a_negative_number_of_experts", "num_experts", "-128"),
-        config_row("config_with_a_negative_vocabulary", "vocab_size", "-1"),
-        config_row("config_with_a_list_of_heads", "head_dim", "[128]"),
+        config_row("config_of_an_unknown_model_type", "model_type", "\"perpetuum_mobile\"",
+                   "model_type"),
+        config_row("config_with_a_number_as_model_type", "model_type", "7", "model_type"),
+        config_row("config_with_negative_hidden_size", "hidden_size", "-2048", "hidden_size"),
+        config_row("config_with_hidden_size_zero", "hidden_size", "0", "hidden_size"),
+        config_row("config_with_hidden_size_beyond_64_bits", "hidden_size", "1e30", "hidden_size"),
+        config_row("config_with_hidden_size_as_text", "hidden_size", "\"2048\"", "hidden_size"),
+        config_row("config_without_layers", "num_hidden_layers", "0", "num_hidden_layers"),
+        config_row("config_with_a_billion_layers", "num_hidden_layers", "1000000000",
+                   "num_hidden_layers"),
+        config_row("config_with_no_heads", "num_attention_heads", "0", "num_attention_heads"),
+        config_row("config_with_no_kv_heads", "num_key_value_heads", "0", "num_key_value_heads"),
+        config_row("config_with_fewer_experts_than_are_active", "num_experts_per_tok", "129",
+                   "experts_per_tok"),
+        config_row("config_with_a_negative_number_of_experts", "num_experts", "-128",
+                   "num_experts"),
+        config_row("config_with_a_negative_vocabulary", "vocab_size", "-1", "vocab_size"),
+        config_row("config_with_a_list_of_heads", "head_dim", "[128]", "head_dim"),
     };
 }
 
@@ -239,12 +245,14 @@ struct MachineParts {
     std::string nodes =
         R"({"id": "gpu0", "kind": "gpu"}, {"id": "gpu1", "kind": "gpu"},
       {"id": "switch0", "kind": "pcie_switch"}, {"id": "port0", "kind": "root_port"},
-      {"id": "numa0", "kind": "numa_node", "socket": 0})";
+      {"id": "numa0", "kind": "numa_node", "numa": 0, "socket": 0},
+      {"id": "memory0", "kind": "host_memory", "numa": 0})";
     std::string links =
         R"({"a": "gpu0", "b": "switch0", "kind": "pcie", "generation": 5, "width": 16},
       {"a": "gpu1", "b": "switch0", "kind": "pcie", "generation": 5, "width": 16},
       {"a": "switch0", "b": "port0", "kind": "pcie", "generation": 5, "width": 16},
-      {"a": "port0", "b": "numa0", "kind": "internal", "gb_s": 64, "latency_ns": 100})";
+      {"a": "port0", "b": "numa0", "kind": "internal", "gb_s": 64, "latency_ns": 100},
+      {"a": "numa0", "b": "memory0", "kind": "memory"})";
     std::string memory_gb_s = "1792";
 
     [[nodiscard]] BadFile file() const {
@@ -300,28 +308,28 @@ MachineParts many_gpus(int count) {
 
 std::vector<Row> machine_rows() {
     return {
-        machine_row("machine_without_gpus", "gpu",
-                    only(R"({"id": "numa0", "kind": "numa_node"})", "")),
+        machine_row("machine_without_gpus", "/nodes",
+                    only(R"({"id": "numa0", "kind": "numa_node", "numa": 0})", "")),
         machine_row("machine_without_nodes", "nodes", only("", "")),
         machine_row("machine_with_disconnected_gpus", "/nodes",
                     only(R"({"id": "gpu0", "kind": "gpu"}, {"id": "gpu1", "kind": "gpu"})", "")),
-        machine_row("machine_with_a_gpu_that_hangs_on_nothing", "/nodes/5",
+        machine_row("machine_with_a_gpu_that_hangs_on_nothing", "/nodes/6",
                     more_nodes(R"({"id": "gpu2", "kind": "gpu"})")),
         machine_row("machine_with_a_cycle", "/links",
                     more_links(R"({"a": "gpu0", "b": "port0", "kind": "pcie", "generation": 5,
                                "width": 16})")),
-        machine_row("machine_with_a_link_to_itself", "/links/4",
+        machine_row("machine_with_a_link_to_itself", "/links/5",
                     more_links(R"({"a": "gpu0", "b": "gpu0", "kind": "pcie", "generation": 5,
                                "width": 16})")),
-        machine_row("machine_with_a_link_to_nowhere", "/links/4",
+        machine_row("machine_with_a_link_to_nowhere", "/links/5",
                     more_links(R"({"a": "gpu0", "b": "gpu9", "kind": "pcie", "generation": 5,
                                "width": 16})")),
-        machine_row("machine_with_a_link_of_no_width", "/links/4",
+        machine_row("machine_with_a_link_of_no_width", "/links/5",
                     more_links(R"({"a": "numa0", "b": "gpu1", "kind": "nvlink", "gb_s": -1,
                                "latency_ns": 1})")),
-        machine_row("machine_with_two_nodes_of_one_name", "/nodes/5",
+        machine_row("machine_with_two_nodes_of_one_name", "/nodes/6",
                     more_nodes(R"({"id": "gpu0", "kind": "gpu"})")),
-        machine_row("machine_with_an_unknown_kind_of_node", "/nodes/5",
+        machine_row("machine_with_an_unknown_kind_of_node", "/nodes/6",
                     more_nodes(R"({"id": "tpu0", "kind": "tpu"})")),
         machine_row("machine_with_negative_memory_bandwidth", "/gpu/memory_gb_s",
                     with_memory("-1")),

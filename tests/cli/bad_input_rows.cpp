@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cli/bad_input_rows.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace draftboard::tests {
@@ -51,11 +52,11 @@ std::vector<Row> file_rows() {
 /// Commands and options.
 std::vector<Row> usage_rows() {
     return {
-        {"no_command", {}, "predict"},
+        {"no_command", {}, "subcommand"},
         {"unknown_command", {"predikt"}, "predikt"},
         {"empty_command", {""}, ""},
         {"unknown_option", {"predict", kScenario, "--no-such-option"}, "--no-such-option"},
-        {"scenario_left_out", {"predict"}, "SCENARIO"},
+        {"scenario_left_out", {"predict"}, "scenario"},
         {"set_without_a_value", {"predict", kScenario, "--set"}, "--set"},
         {"set_without_an_equals_sign",
          {"predict", kScenario, "--set", "layout.tensor"},
@@ -80,7 +81,7 @@ std::vector<Row> usage_rows() {
         {"plan_into_a_folder_that_is_missing",
          {"plan", kScenario, "-o", "{tmp}/no/such/folder/plan.md"},
          "no/such/folder"},
-        {"model_show_without_a_file", {"model", "show"}, "CONFIG"},
+        {"model_show_without_a_file", {"model", "show"}, "config"},
         {"machine_unknown_verb", {"machine", "destroy", "{file}"}, "destroy"},
     };
 }
@@ -150,7 +151,7 @@ std::vector<Row> sweep_rows() {
 }
 
 Row collective_row(const std::string& name, const std::string& option, const std::string& value) {
-    std::vector<std::string> arguments = {"collective", "--machine", "8x-rtx-pro-6000-pcie5"};
+    std::vector<std::string> arguments = {"collective", "--machine", "8x-rtx-pro-6000-direct"};
     const std::vector<std::pair<std::string, std::string>> defaults = {
         {"--op", "all_reduce"}, {"--gpus", "8"}, {"--bytes", "14336"}};
     for (const auto& [key, standard] : defaults) {
@@ -368,6 +369,16 @@ std::vector<Row> all_rows() {
                              machine_rows(), config_rows(), pipe_rows(), file_rows()}) {
         rows.insert(rows.end(), part.begin(), part.end());
     }
+    // DRAFTBOARD_COMMANDS lists the commands that this build has, from the files in cli/.
+    const std::string present = std::string(";") + DRAFTBOARD_COMMANDS + ";";
+    rows.erase(std::remove_if(rows.begin(), rows.end(),
+                              [&](const Row& row) {
+                                  const std::string command =
+                                      row.arguments.empty() ? "" : row.arguments.front();
+                                  return (command == "plan" || command == "sweep") &&
+                                         present.find(";" + command + ";") == std::string::npos;
+                              }),
+               rows.end());
     return rows;
 }
 

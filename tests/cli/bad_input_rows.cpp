@@ -370,13 +370,13 @@ std::vector<Row> all_rows() {
         rows.insert(rows.end(), part.begin(), part.end());
     }
     // DRAFTBOARD_COMMANDS lists the commands that this build has, from the files in cli/.
-    const std::string present = std::string(";") + DRAFTBOARD_COMMANDS + ";";
+    const std::string present = std::string(",") + DRAFTBOARD_COMMANDS + ",";
     rows.erase(std::remove_if(rows.begin(), rows.end(),
                               [&](const Row& row) {
                                   const std::string command =
                                       row.arguments.empty() ? "" : row.arguments.front();
                                   return (command == "plan" || command == "sweep") &&
-                                         present.find(";" + command + ";") == std::string::npos;
+                                         present.find("," + command + ",") == std::string::npos;
                               }),
                rows.end());
     return rows;

@@ -234,9 +234,13 @@ Expected<Scenario> scenario_from_document(const Json& document, const std::strin
     auto machine = read_machine(document["machine"], source, data_directory, directory);
     if (!machine) return tl::unexpected(machine.error());
     scenario.machine = std::move(*machine);
-    auto routing = routing_from_json(reader.at("routing"), directory);
-    if (!routing) return tl::unexpected(routing.error());
-    scenario.routing = std::move(*routing);
+    scenario.routing = routing_from_json(reader.at("routing"));
+    if (scenario.routing.kind == RoutingKind::trace) {
+        const fs::path file(scenario.routing.trace_file);
+        auto trace = read_routing_trace((file.is_relative() ? fs::path(directory) / file : file).string());
+        if (!trace) return tl::unexpected(trace.error());
+        scenario.routing.trace = std::move(*trace);
+    }
     scenario.speculation = speculation_from_json(reader.at("speculation"), scenario.architecture);
     if (!scenario.speculation.draft_model.empty()) {
         auto draft = find_architecture(scenario.speculation.draft_model, data_directory, directory);

@@ -189,7 +189,8 @@ std::string labels(const std::string& name) {
     const auto machine = find_machine(name, kData);
     if (!machine) return machine.error().to_text();
     std::string text;
-    for (const Json& row : machine_report(*machine)["topology"]) {
+    const Json report = machine_report(*machine);
+    for (const Json& row : report["topology"]) {
         for (const Json& cell : row) text += cell.get<std::string>() + " ";
         text += "\n";
     }

@@ -342,7 +342,9 @@ Expected<ImportResult> import_calibration(const ImportOptions& options) {
     calibration.kernels = result.report.kernels;
     calibration.kernels.name = calibration.name;
     calibration.fits = result.report.tables;
-    calibration.provenance = result.report.notes;
+    if (!options.source.empty()) calibration.provenance.push_back(options.source);
+    calibration.provenance.insert(calibration.provenance.end(), result.report.notes.begin(),
+                                  result.report.notes.end());
     if (options.scale_from != nullptr) {
         const int moved = add_scaled_kernels(calibration.kernels, options.scale_from->kernels,
                                              options.scale_from->gpu, *gpu);

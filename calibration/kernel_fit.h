@@ -86,6 +86,7 @@ struct TableFit {
     int between = 0;
     int warm = 0;
     int copies = 1;
+    ErrorSummary all_errors;  ///< cold and warm
     ErrorSummary cold_errors;
     ErrorSummary warm_errors;
     std::vector<BucketError> cold_by_m;

@@ -129,6 +129,9 @@ void report_tables(const KernelMeasurements& measurements, const Fitted& fitted,
         }
         table.cold = static_cast<int>(cold.size());
         table.warm = static_cast<int>(warm.size());
+        std::vector<double> both = cold;
+        both.insert(both.end(), warm.begin(), warm.end());
+        table.all_errors = summarize(std::move(both));
         table.cold_errors = summarize(std::move(cold));
         table.warm_errors = summarize(std::move(warm));
         for (auto& [m, errors] : by_m) table.cold_by_m.push_back({m, summarize(std::move(errors))});

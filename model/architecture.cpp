@@ -32,15 +32,16 @@ class Checker {
             problem(field, fmt::format("{} is outside {} .. {}", value, low, high));
     }
     void size(std::string_view field, std::int64_t value) const {
-        within(field, value, 1, kMaxFeatures);
+        within(field, value, 1, limits::kMaxFeatures);
     }
     void size_or_zero(std::string_view field, std::int64_t value) const {
-        within(field, value, 0, kMaxFeatures);
+        within(field, value, 0, limits::kMaxFeatures);
     }
     /// Factors within limits whose product is one matrix dimension.
     void product(std::string_view field, std::int64_t a, std::int64_t b) const {
-        if (a >= 0 && b >= 0 && a <= kMaxFeatures && b <= kMaxFeatures && a * b > kMaxFeatures) {
-            problem(field, fmt::format("{} x {} is wider than {}", a, b, kMaxFeatures));
+        if (a >= 0 && b >= 0 && a <= limits::kMaxFeatures && b <= limits::kMaxFeatures &&
+            a * b > limits::kMaxFeatures) {
+            problem(field, fmt::format("{} x {} is wider than {}", a, b, limits::kMaxFeatures));
         }
     }
     [[nodiscard]] Checker below(std::string_view field) const {
@@ -103,7 +104,7 @@ void check(const DenseFeedForward& dense, const Checker& at) {
 }
 
 void check(const MoeFeedForward& moe, const Checker& at) {
-    at.within("experts", moe.experts, 1, kMaxExperts);
+    at.within("experts", moe.experts, 1, limits::kMaxExperts);
     at.within("experts_per_token", moe.experts_per_token, 1, std::max(1, moe.experts));
     at.size("intermediate", moe.intermediate);
     at.size_or_zero("shared_intermediate", moe.shared_intermediate);
@@ -148,10 +149,10 @@ std::vector<Problem> Architecture::validate() const {
     std::vector<Problem> problems;
     const Checker root(problems, "");
     root.size("hidden", hidden);
-    root.within("vocabulary", vocabulary, 1, kMaxVocabulary);
-    root.within("max_context", max_context, 1, kMaxContext);
-    root.within("layers", static_cast<std::int64_t>(layers.size()), 1, kMaxLayers);
-    root.within("mtp", static_cast<std::int64_t>(mtp.size()), 0, kMaxMtpModules);
+    root.within("vocabulary", vocabulary, 1, limits::kMaxVocabulary);
+    root.within("max_context", max_context, 1, limits::kMaxContext);
+    root.within("layers", static_cast<std::int64_t>(layers.size()), 1, limits::kMaxLayers);
+    root.within("mtp", static_cast<std::int64_t>(mtp.size()), 0, limits::kMaxMtpModules);
     check_format(embedding_format, "embedding_format", root);
     check_format(lm_head_format, "lm_head_format", root);
     if (!problems.empty()) return problems;
@@ -166,11 +167,11 @@ std::vector<Problem> Architecture::validate() const {
     // Each shape is within its limit here, so that counting can't overflow unnoticed (it
     // saturates).
     const ParameterCount count = count_parameters(*this);
-    if (count.total > kMaxParameters || count.mtp > kMaxParameters) {
+    if (count.total > limits::kMaxParameters || count.mtp > limits::kMaxParameters) {
         problems.push_back(
             {"", fmt::format("{:.3g} parameters are more than the {:.0g} that any model has",
                              static_cast<double>(std::max(count.total, count.mtp)),
-                             static_cast<double>(kMaxParameters))});
+                             static_cast<double>(limits::kMaxParameters))});
     }
     return problems;
 }

@@ -8,7 +8,7 @@ namespace draftboard::model {
 
 namespace {
 
-// Saturating arithmetic: sound architectures stay far below 2^63 (see kMaxParameters), others must
+// Saturating arithmetic: sound architectures stay far below 2^63 (see limits::kMaxParameters), others must
 // not be undefined behaviour.
 std::int64_t times(std::int64_t a, std::int64_t b) {
     std::int64_t out = 0;

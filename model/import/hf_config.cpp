@@ -111,9 +111,9 @@ Expected<Architecture> architecture_from_config(const Json& config,
     architecture.name = display_name(config, source);
     architecture.model_type = found->model_type;
     architecture.source = source;
-    architecture.hidden = static_cast<int>(text.integer("hidden_size", 1, kMaxFeatures));
-    architecture.vocabulary = text.integer("vocab_size", 1, kMaxVocabulary);
-    architecture.max_context = text.integer("max_position_embeddings", 1, kMaxContext);
+    architecture.hidden = static_cast<int>(text.integer("hidden_size", 1, limits::kMaxFeatures));
+    architecture.vocabulary = text.integer("vocab_size", 1, limits::kMaxVocabulary);
+    architecture.max_context = text.integer("max_position_embeddings", 1, limits::kMaxContext);
     architecture.tied_embeddings =
         text.boolean_or("tie_word_embeddings", root.boolean_or("tie_word_embeddings", false));
     ModuleNaming naming;

@@ -27,8 +27,8 @@ MoeFeedForward deepseek_moe(const JsonReader& text, RouterScoring scoring, bool 
     moe.scoring = read_scoring(text, scoring);
     moe.correction_bias =
         text.has("topk_method") ? text.string_or("topk_method", "") == "noaux_tc" : correction;
-    moe.groups = static_cast<int>(text.integer_or("n_group", 1, 1, kMaxExperts));
-    moe.top_groups = static_cast<int>(text.integer_or("topk_group", 1, 1, kMaxExperts));
+    moe.groups = static_cast<int>(text.integer_or("n_group", 1, 1, limits::kMaxExperts));
+    moe.top_groups = static_cast<int>(text.integer_or("topk_group", 1, 1, limits::kMaxExperts));
     return moe;
 }
 
@@ -36,8 +36,9 @@ MoeFeedForward deepseek_moe(const JsonReader& text, RouterScoring scoring, bool 
 void deepseek_layers(const FamilyReading& in, const TokenMixer& mixer, const MoeFeedForward& moe) {
     const int layers = read_layer_count(in.text);
     const int dense_first =
-        static_cast<int>(in.text.integer_or("first_k_dense_replace", 0, 0, kMaxLayers));
-    const int every = static_cast<int>(in.text.integer_or("moe_layer_freq", 1, 1, kMaxLayers));
+        static_cast<int>(in.text.integer_or("first_k_dense_replace", 0, 0, limits::kMaxLayers));
+    const int every =
+        static_cast<int>(in.text.integer_or("moe_layer_freq", 1, 1, limits::kMaxLayers));
     const bool any_dense = dense_first > 0 || every > 1;
     const DenseFeedForward dense{any_dense ? read_size(in.text, "intermediate_size") : 1};
     for (int i = 0; i < layers; ++i) {
@@ -86,13 +87,13 @@ GqaShape qwen_attention(const JsonReader& text, int hidden) {
 /// Window of layer i under use_sliding_window / max_window_layers; 0: full attention.
 int qwen_window(const JsonReader& text, int layer) {
     if (!text.boolean_or("use_sliding_window", false)) return 0;
-    const auto full_below = text.integer_or("max_window_layers", 0, 0, kMaxFeatures);
+    const auto full_below = text.integer_or("max_window_layers", 0, 0, limits::kMaxFeatures);
     return layer >= full_below ? read_size_or(text, "sliding_window", 0) : 0;
 }
 
 FeedForward qwen_feed_forward(const JsonReader& text, const MoeFeedForward& moe, bool dense_only,
                               int layer) {
-    const auto step = text.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
+    const auto step = text.integer_or("decoder_sparse_step", 1, 1, limits::kMaxLayers);
     if (dense_only || (layer + 1) % step != 0)
         return DenseFeedForward{read_size(text, "intermediate_size")};
     return moe;
@@ -122,7 +123,7 @@ void hybrid_layers(const FamilyReading& in, bool fused, const std::optional<MoeF
     const int layers = read_layer_count(text);
     const auto types = read_layer_types(text, layers, kHybridTypes);
     const int interval =
-        static_cast<int>(text.integer_or("full_attention_interval", 4, 1, kMaxLayers));
+        static_cast<int>(text.integer_or("full_attention_interval", 4, 1, limits::kMaxLayers));
     DeltaNetShape net = read_delta_net(text);
     net.fused_projections = fused;
     GqaShape gqa = qwen_attention(text, in.architecture.hidden);

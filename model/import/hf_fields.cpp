@@ -9,15 +9,15 @@
 namespace draftboard::model {
 
 int read_size(const JsonReader& text, std::string_view key) {
-    return static_cast<int>(text.integer(key, 1, kMaxFeatures));
+    return static_cast<int>(text.integer(key, 1, limits::kMaxFeatures));
 }
 
 int read_size_or(const JsonReader& text, std::string_view key, int fallback) {
-    return static_cast<int>(text.integer_or(key, fallback, 0, kMaxFeatures));
+    return static_cast<int>(text.integer_or(key, fallback, 0, limits::kMaxFeatures));
 }
 
 int read_layer_count(const JsonReader& text) {
-    return static_cast<int>(text.integer("num_hidden_layers", 1, kMaxLayers));
+    return static_cast<int>(text.integer("num_hidden_layers", 1, limits::kMaxLayers));
 }
 
 GqaShape read_gqa(const JsonReader& text, int hidden) {
@@ -105,19 +105,20 @@ std::vector<std::string> read_layer_types(const JsonReader& text, int layers,
 
 std::vector<bool> read_dense_only(const JsonReader& text, int layers) {
     std::vector<bool> dense(static_cast<std::size_t>(layers), false);
-    for (const double index : text.numbers_or("mlp_only_layers", {}, 0, kMaxLayers)) {
+    for (const double index : text.numbers_or("mlp_only_layers", {}, 0, limits::kMaxLayers)) {
         if (index < layers) dense[static_cast<std::size_t>(index)] = true;
     }
     return dense;
 }
 
 int read_mtp_count(const JsonReader& text, std::string_view key) {
-    return static_cast<int>(text.integer_or(key, 0, 0, kMaxMtpModules));
+    return static_cast<int>(text.integer_or(key, 0, 0, limits::kMaxMtpModules));
 }
 
 void read_experts(const JsonReader& text, std::string_view experts_key, MoeFeedForward& moe) {
-    moe.experts = static_cast<int>(text.integer(experts_key, 1, kMaxExperts));
-    moe.experts_per_token = static_cast<int>(text.integer("num_experts_per_tok", 1, kMaxExperts));
+    moe.experts = static_cast<int>(text.integer(experts_key, 1, limits::kMaxExperts));
+    moe.experts_per_token =
+        static_cast<int>(text.integer("num_experts_per_tok", 1, limits::kMaxExperts));
     if (text.has(experts_key) && moe.experts_per_token > moe.experts) {
         text.problem("num_experts_per_tok", fmt::format("{} experts a token of {} experts",
                                                         moe.experts_per_token, moe.experts));

@@ -14,9 +14,9 @@
 namespace draftboard::model {
 
 [[nodiscard]] int read_size(const JsonReader& text,
-                            std::string_view key);  ///< required, 1 .. kMaxFeatures
+                            std::string_view key);  ///< required, 1 .. limits::kMaxFeatures
 [[nodiscard]] int read_size_or(const JsonReader& text, std::string_view key,
-                               int fallback);  ///< 0 .. kMaxFeatures
+                               int fallback);  ///< 0 .. limits::kMaxFeatures
 [[nodiscard]] int read_layer_count(const JsonReader& text);
 
 /// heads, kv_heads, head_dim (hidden / heads where absent) and rotary_dim.

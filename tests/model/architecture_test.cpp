@@ -60,11 +60,11 @@ TEST(Architecture, An_empty_one_is_refused_and_not_counted) {
 
 TEST(Architecture, Shapes_within_their_limits_whose_product_is_absurd_are_refused) {
     Architecture architecture = shipped("mixtral-8x7b");
-    architecture.hidden = static_cast<int>(kMaxFeatures);
+    architecture.hidden = static_cast<int>(limits::kMaxFeatures);
     for (Layer& layer : architecture.layers) {
         auto& moe = std::get<MoeFeedForward>(layer.feed_forward);
-        moe.experts = kMaxExperts;
-        moe.intermediate = static_cast<int>(kMaxFeatures);
+        moe.experts = limits::kMaxExperts;
+        moe.intermediate = static_cast<int>(limits::kMaxFeatures);
     }
     const auto problems = architecture.validate();
     ASSERT_EQ(problems.size(), 1u);

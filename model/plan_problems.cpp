@@ -11,9 +11,9 @@ namespace draftboard::model {
 
 namespace {
 
-constexpr std::int64_t kMaxWidth = 1 << 24;
-constexpr std::int64_t kMaxHeads = 1 << 16;
-constexpr std::size_t kMaxLayers = 4096;
+constexpr std::int64_t kMaxPlanWidth = 1 << 24;
+constexpr std::int64_t kMaxHeadSize = 1 << 16;
+constexpr std::size_t kMaxPlanLayers = 4096;
 constexpr std::size_t kMaxReported = 16;
 
 class SizeChecker {
@@ -33,40 +33,40 @@ class SizeChecker {
 
 void check_mixer(SizeChecker& check, const TokenMixer& mixer, int i) {
     if (const auto* mla = std::get_if<MlaShape>(&mixer)) {
-        check.within(i, "mixer/heads", mla->heads, 1, kMaxHeads);
-        check.within(i, "mixer/q_lora_rank", mla->q_lora_rank, 0, kMaxWidth);
-        check.within(i, "mixer/kv_lora_rank", mla->kv_lora_rank, 1, kMaxHeads);
-        check.within(i, "mixer/qk_nope_head_dim", mla->qk_nope_head_dim, 1, kMaxHeads);
-        check.within(i, "mixer/qk_rope_head_dim", mla->qk_rope_head_dim, 0, kMaxHeads);
-        check.within(i, "mixer/v_head_dim", mla->v_head_dim, 1, kMaxHeads);
+        check.within(i, "mixer/heads", mla->heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/q_lora_rank", mla->q_lora_rank, 0, kMaxPlanWidth);
+        check.within(i, "mixer/kv_lora_rank", mla->kv_lora_rank, 1, kMaxHeadSize);
+        check.within(i, "mixer/qk_nope_head_dim", mla->qk_nope_head_dim, 1, kMaxHeadSize);
+        check.within(i, "mixer/qk_rope_head_dim", mla->qk_rope_head_dim, 0, kMaxHeadSize);
+        check.within(i, "mixer/v_head_dim", mla->v_head_dim, 1, kMaxHeadSize);
         if (mla->indexer) {
-            check.within(i, "mixer/indexer/heads", mla->indexer->heads, 1, kMaxHeads);
-            check.within(i, "mixer/indexer/head_dim", mla->indexer->head_dim, 1, kMaxHeads);
-            check.within(i, "mixer/indexer/top_k", mla->indexer->top_k, 1, kMaxWidth);
+            check.within(i, "mixer/indexer/heads", mla->indexer->heads, 1, kMaxHeadSize);
+            check.within(i, "mixer/indexer/head_dim", mla->indexer->head_dim, 1, kMaxHeadSize);
+            check.within(i, "mixer/indexer/top_k", mla->indexer->top_k, 1, kMaxPlanWidth);
         }
     } else if (const auto* gqa = std::get_if<GqaShape>(&mixer)) {
-        check.within(i, "mixer/heads", gqa->heads, 1, kMaxHeads);
-        check.within(i, "mixer/kv_heads", gqa->kv_heads, 1, kMaxHeads);
-        check.within(i, "mixer/head_dim", gqa->head_dim, 1, kMaxHeads);
-        check.within(i, "mixer/rotary_dim", gqa->rotary_dim, 0, kMaxHeads);
+        check.within(i, "mixer/heads", gqa->heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/kv_heads", gqa->kv_heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/head_dim", gqa->head_dim, 1, kMaxHeadSize);
+        check.within(i, "mixer/rotary_dim", gqa->rotary_dim, 0, kMaxHeadSize);
         check.within(i, "mixer/sliding_window", gqa->sliding_window, 0, 1 << 30);
     } else if (const auto* net = std::get_if<DeltaNetShape>(&mixer)) {
-        check.within(i, "mixer/key_heads", net->key_heads, 1, kMaxHeads);
-        check.within(i, "mixer/value_heads", net->value_heads, 1, kMaxHeads);
-        check.within(i, "mixer/key_head_dim", net->key_head_dim, 1, kMaxHeads);
-        check.within(i, "mixer/value_head_dim", net->value_head_dim, 1, kMaxHeads);
-        check.within(i, "mixer/conv_kernel", net->conv_kernel, 0, kMaxHeads);
+        check.within(i, "mixer/key_heads", net->key_heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/value_heads", net->value_heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/key_head_dim", net->key_head_dim, 1, kMaxHeadSize);
+        check.within(i, "mixer/value_head_dim", net->value_head_dim, 1, kMaxHeadSize);
+        check.within(i, "mixer/conv_kernel", net->conv_kernel, 0, kMaxHeadSize);
     }
 }
 
 void check_feed_forward(SizeChecker& check, const FeedForward& feed_forward, int i) {
     if (const auto* dense = std::get_if<DenseFeedForward>(&feed_forward)) {
-        check.within(i, "feed_forward/intermediate", dense->intermediate, 1, kMaxWidth);
+        check.within(i, "feed_forward/intermediate", dense->intermediate, 1, kMaxPlanWidth);
     } else if (const auto* moe = std::get_if<MoeFeedForward>(&feed_forward)) {
-        check.within(i, "feed_forward/experts", moe->experts, 1, kMaxExperts);
+        check.within(i, "feed_forward/experts", moe->experts, 1, kMaxRoutedExperts);
         check.within(i, "feed_forward/experts_per_token", moe->experts_per_token, 1, moe->experts);
-        check.within(i, "feed_forward/intermediate", moe->intermediate, 1, kMaxWidth);
-        check.within(i, "feed_forward/shared_intermediate", moe->shared_intermediate, 0, kMaxWidth);
+        check.within(i, "feed_forward/intermediate", moe->intermediate, 1, kMaxPlanWidth);
+        check.within(i, "feed_forward/shared_intermediate", moe->shared_intermediate, 0, kMaxPlanWidth);
     }
 }
 
@@ -77,7 +77,7 @@ void check_step(const Step& step, std::vector<Problem>& problems) {
     };
     within("sequences", step.sequences, 1, kMaxPassTokens);
     within("tokens", step.tokens, 1, kMaxPassTokens);
-    within("context", step.context, 0, kMaxContext);
+    within("context", step.context, 0, kMaxPassContext);
     const std::int64_t tokens = std::int64_t{step.sequences} * step.tokens;
     if (problems.empty() && tokens > kMaxPassTokens) within("sequences x tokens", tokens, 1, kMaxPassTokens);
 }
@@ -105,7 +105,7 @@ std::vector<Problem> plan_problems(const Architecture& architecture, const Layou
     SizeChecker check(problems);
     check.within(-1, "hidden", architecture.hidden, 1, 1 << 20);
     check.within(-1, "vocabulary", architecture.vocabulary, 1, std::int64_t{1} << 31);
-    check.within(-1, "layers", static_cast<std::int64_t>(architecture.layers.size()), 0, kMaxLayers);
+    check.within(-1, "layers", static_cast<std::int64_t>(architecture.layers.size()), 0, kMaxPlanLayers);
     if (!problems.empty()) return problems;
     for (std::size_t i = 0; i < architecture.layers.size(); ++i) {
         check_mixer(check, architecture.layers[i].mixer, static_cast<int>(i));

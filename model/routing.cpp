@@ -336,7 +336,7 @@ double independent_distinct_experts(const Routing& routing, int experts, int exp
 
 DistinctExperts distinct_experts(const Routing& routing, int experts, int experts_per_token,
                                  int sequences, int tokens_per_sequence, int ranks, std::uint64_t seed) {
-    if (experts < 1 || experts > kMaxExperts || experts_per_token < 1 || experts_per_token > experts ||
+    if (experts < 1 || experts > kMaxRoutedExperts || experts_per_token < 1 || experts_per_token > experts ||
         sequences < 1 || tokens_per_sequence < 1) {
         return {};
     }

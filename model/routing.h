@@ -33,7 +33,7 @@ enum class RoutingKind { uniform, power_law, trace };
 [[nodiscard]] std::string_view to_name(RoutingKind kind);
 [[nodiscard]] std::optional<RoutingKind> routing_kind_from_name(std::string_view name);
 
-inline constexpr int kMaxExperts = 65535;        ///< a trace stores an expert in 16 bits
+inline constexpr int kMaxRoutedExperts = 65535;        ///< a trace stores an expert in 16 bits
 inline constexpr int kRankDraws = 128;           ///< simulated steps behind a busiest rank (2 % error)
 inline constexpr int kRankDrawTokens = 256;      ///< longest step that is simulated token by token
 
@@ -71,7 +71,7 @@ struct DistinctExperts {
 /// `sequences` sequences with `tokens_per_sequence` tokens each (draft tokens of one sequence are
 /// correlated by draft_overlap, sequences are not). ranks: EP degree. Deterministic: rank maxima are
 /// taken by quadrature or a fixed-seed draw from `seed`. Costs up to 5 ms with ranks > 1: cache it.
-/// Preconditions: 1 <= experts_per_token <= experts <= kMaxExperts (else all zeros); a trace is of the same
+/// Preconditions: 1 <= experts_per_token <= experts <= kMaxRoutedExperts (else all zeros); a trace is of the same
 /// experts and experts_per_token (plan_forward refuses others; here they count as uniform).
 [[nodiscard]] DistinctExperts distinct_experts(const Routing& routing, int experts,
                                                int experts_per_token, int sequences,

@@ -56,8 +56,8 @@ std::size_t RoutingTrace::tokens() const {
 
 std::vector<Problem> RoutingTrace::validate() const {
     std::vector<Problem> problems;
-    if (experts < 1 || experts > kMaxExperts) {
-        problems.push_back({"/experts", fmt::format("{} is outside 1 .. {}", experts, kMaxExperts)});
+    if (experts < 1 || experts > kMaxRoutedExperts) {
+        problems.push_back({"/experts", fmt::format("{} is outside 1 .. {}", experts, kMaxRoutedExperts)});
     }
     if (experts_per_token < 1 || experts_per_token > experts) {
         problems.push_back({"/experts_per_token", fmt::format("{} is outside 1 .. experts", experts_per_token)});
@@ -96,7 +96,7 @@ Expected<RoutingTrace> parse_routing_trace(std::string_view text, const std::str
     const JsonReader reader(*json, problems);
     reader.expect_format("draftboard.routing_trace", 1);
     RoutingTrace trace;
-    trace.experts = static_cast<int>(reader.integer("experts", 1, kMaxExperts));
+    trace.experts = static_cast<int>(reader.integer("experts", 1, kMaxRoutedExperts));
     trace.experts_per_token = static_cast<int>(reader.integer("experts_per_token", 1, trace.experts));
     trace.layers = static_cast<int>(reader.integer("layers", 1, kMaxTraceLayers));
     const JsonReader tokens = reader.at("tokens");

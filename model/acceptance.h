@@ -17,11 +17,14 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/error.h"
 
 namespace draftboard::model {
+
+inline constexpr int kMaxDraftTokens = 4096;  ///< bound of depths, vectors and trees in every reader
 
 /// A 90 % interval around a value.
 struct Interval {
@@ -30,12 +33,16 @@ struct Interval {
     double high = 0;
 };
 
+/// Names as in files: "vllm", "sglang_log", "sglang_request", "llama_cpp".
 enum class RateDefinition {
     vllm,              ///< accepted / drafted, no bonus
     sglang_log,        ///< (accepted + bonus) / draft tokens including the root
     sglang_request,    ///< accepted / drafted
     llama_cpp,         ///< accepted / drafted
 };
+
+[[nodiscard]] std::string_view to_name(RateDefinition definition);
+[[nodiscard]] std::optional<RateDefinition> rate_definition_from_name(std::string_view name);
 
 struct Acceptance {
     std::vector<double> per_position;  ///< m_1..m_k, each in [0,1], non-increasing
@@ -60,7 +67,8 @@ struct Acceptance {
 /// The expected shape of a draft tree: for depth d (1-based) and sibling rank j the probability that a
 /// node is on the accepted path, given its parent is. Greedy verification accepts at most one child.
 /// Rank probabilities follow from the conditional rate a of rank 1 and the stated `sibling_decay` s:
-/// p_j = a * (1-a)^(j-1) * s^(j-1). The tree keeps the `draft_tokens - 1` likeliest nodes (EAGLE-2 rerank).
+/// p_j = a * (1-a)^(j-1) * s^(j-1). At each depth only the `top_k` likeliest nodes get children, and a
+/// node has at most `top_k` of them (EAGLE-2's beam); the first step also carries `hit`. The tree keeps the `draft_tokens - 1` likeliest nodes (EAGLE-2 rerank).
 struct DraftTree {
     struct Node {
         int parent = -1;  ///< index into nodes, -1: child of the root
@@ -77,7 +85,9 @@ struct DraftTree {
 /// Distribution of tokens per cycle: entry i = P(i draft tokens accepted), i = 0..k (chain).
 [[nodiscard]] std::vector<double> accepted_distribution(const Acceptance& acceptance, int k);
 
-/// 90 % interval of the acceptance length: sampling error sqrt(var/cycles) and relative_spread in quadrature.
+/// 90 % interval of the acceptance length: sampling error sqrt(var/cycles) and relative_spread in
+/// quadrature, times 1.645; kept within 1 .. k+1. var is that of accepted_distribution(k).
+/// Worked example: k = 1, m = (0.5), 100 cycles: sd = sqrt(0.25/100) = 0.05: 1.5 (1.418 .. 1.582).
 [[nodiscard]] Interval acceptance_length_interval(const Acceptance& acceptance, double length,
                                                   int k);
 
@@ -87,6 +97,8 @@ struct DraftTree {
 [[nodiscard]] Expected<Acceptance> acceptance_from_rate(double rate, RateDefinition definition, int k);
 /// The rate an engine would print for this acceptance at depth k.
 [[nodiscard]] double to_engine_rate(double acceptance_length, RateDefinition definition, int k);
+/// From conditional rates a_i: m_i = product of a_1..a_i.
+[[nodiscard]] Expected<Acceptance> acceptance_from_conditional(const std::vector<double>& rates);
 /// From a histogram: counts[i] = cycles in which i draft tokens were accepted.
 [[nodiscard]] Expected<Acceptance> acceptance_from_histogram(const std::vector<double>& counts);
 

@@ -6,7 +6,13 @@
 //
 // All bytes and flops are per GPU (the busiest rank where ranks differ). Two flops a multiply-add.
 // Weight bytes are read once a pass; activation bytes are inputs read plus outputs written;
-// cache bytes are the KV cache or recurrent state moved.
+// cache bytes are the KV cache or recurrent state moved. The table of roles with the formula of each is in
+// docs/plan.md; plan_layers.h writes layers, sharding.h splits tensors, memory.h counts what a plan needs.
+//
+// With pipeline stages the plan walks through all of them, in order, with pipeline.send_receive between:
+// it is the path of one pass, and each GPU executes its stage's share of it.
+// Worked example: attention.o_proj of Kimi-K2.5, bf16, TP8, 4 tokens: n = 7168, k = 64/8 * 128 = 1024,
+// 14.7 MB of weights, 4 * (1024 + 7168) * 2 = 65.5 kB of activations, 2 * 4 * 7168 * 1024 = 58.7 Mflop.
 
 #include <cstdint>
 #include <string>
@@ -54,7 +60,9 @@ struct Operation {
     std::int64_t m = 0;     ///< rows: tokens in this operation
     std::int64_t n = 0;     ///< output features per GPU (heads for attention)
     std::int64_t k = 0;     ///< input features per GPU (context tokens for attention)
-    std::int64_t batch = 1; ///< batched_gemm: heads; experts: expected distinct experts, rounded
+    /// batched_gemm: heads; experts: expected distinct experts, rounded; attention, indexer, delta_net:
+    /// sequences on this rank
+    std::int64_t batch = 1;
     double distinct_experts = 0;  ///< experts: on the busiest rank
     double expert_tokens = 0;     ///< experts: token-expert pairs on the busiest rank
     WeightFormat weight_format;
@@ -72,7 +80,7 @@ struct Operation {
 /// One forward pass of the target over `sequences` x `tokens` tokens.
 struct Step {
     Pass pass = Pass::decode;
-    int sequences = 1;            ///< per attention-data replica group: the whole TP group's batch
+    int sequences = 1;            ///< the whole TP group's batch; DP attention holds 1/attention_data of it a rank
     int tokens = 1;               ///< per sequence: 1 in plain decoding, draft_tokens in verify
     std::int64_t context = 0;     ///< cached tokens per sequence before the step
     NumberFormat kv_format = NumberFormat::bf16;
@@ -89,6 +97,10 @@ struct Plan {
     [[nodiscard]] int count(OperationKind kind) const;
 };
 
+/// Tokens of one pass, sequences x tokens: beyond it a Step is refused.
+inline constexpr std::int64_t kMaxPassTokens = std::int64_t{1} << 24;
+inline constexpr std::int64_t kMaxContext = std::int64_t{1} << 32;
+
 /// The target's forward pass. Errors: layout does not fit the architecture, non-positive sizes.
 /// With TP > 1 a decoder layer ends its mixer and its feed-forward in one all-reduce each; the embedding
 /// is one more and the logits one all-gather. TP = 1 has none.
@@ -98,15 +110,25 @@ struct Plan {
 /// One call of the drafter. Pass::draft_extend: the first call of a cycle, over the tokens accepted in
 /// the last one (EAGLE-3 also runs fc over the auxiliary features); Pass::draft: each further step over
 /// `top_k` tokens a sequence. MTP applies its module, a draft model its whole forward; n-gram none (empty).
+/// step.tokens is what the caller wants per sequence. draft_extend computes logits for the last token only.
 [[nodiscard]] Expected<Plan> plan_draft(const Architecture& target, const Speculation& speculation,
                                         const Layout& layout, const Step& step);
+
+/// The layout a drafter runs in: the target's group without pipeline and DCP, or draft_tensor ranks of it
+/// (then without expert parallelism and DP attention, as the engines run small drafters).
+[[nodiscard]] Layout drafter_layout(const Layout& layout, const Speculation& speculation);
+
+/// The drafter's layers as an architecture of its own: the MTP modules, the EAGLE-3 head's layers (their first
+/// attention still to be widened to 2 hidden), the draft model itself. Empty layers: n-gram or none.
+/// Precondition: speculation.validate(target) is empty.
+[[nodiscard]] Architecture drafter_architecture(const Architecture& target, const Speculation& speculation);
 
 /// All passes of one speculative cycle, and the plain decoding step it is compared with.
 struct CyclePlan {
     Plan plain;
     Plan verify;        ///< empty operations if method none
-    Plan draft_extend;
-    Plan draft;         ///< one of draft_steps equal passes
+    Plan draft_extend;  ///< over steps + 1 tokens a sequence: the width that engines capture and pad to
+    Plan draft;         ///< one of draft_steps equal passes, over top_k tokens a sequence
     int draft_steps = 0;  ///< calls of `draft` after draft_extend: steps - 1 for eagle3/mtp
 };
 [[nodiscard]] Expected<CyclePlan> plan_cycle(const Architecture& target, const Layout& layout,

@@ -4,7 +4,11 @@
 // operations come from plan_draft() in plan.h.
 //
 // Words: `steps` k = draft depth; `top_k` = branches kept a step (1: a chain); `draft_tokens` n = tokens
-// verified per sequence, *root included* (a chain has n = k + 1; SGLang forces this when top_k = 1).
+// verified per sequence, *root included*. A drafted chain has n = k + 1: with top_k = 1 SGLang forces it,
+// and so does verify_tokens() here; a differing draft_tokens is not an error but a note (notes()).
+// n-gram lookups have no beam: there n is what the engine verifies, k + 1 if not given.
+//
+// eagle3_head.h holds the usual EAGLE-3 heads, speculation_json.h reads and writes this.
 
 #include <memory>
 #include <optional>
@@ -55,7 +59,11 @@ struct Speculation {
     [[nodiscard]] int verify_tokens() const;
     /// Mean tokens per cycle, bonus included; chain or tree as configured.
     [[nodiscard]] double acceptance_length() const;
+    /// Longest chain of drafts that can be accepted: min(steps, verify_tokens() - 1).
+    [[nodiscard]] int depth() const;
     [[nodiscard]] std::vector<Problem> validate(const Architecture& target) const;
+    /// What was normalised or is odd but legal, a sentence each, for reports.
+    [[nodiscard]] std::vector<std::string> notes() const;
 };
 
 }  // namespace draftboard::model

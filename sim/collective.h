@@ -2,13 +2,21 @@
 #pragma once
 // Collectives as steps over links. What NCCL would *choose* (nccl_tuner.h) is kept apart from the *time*
 // that the chosen algorithm takes on this machine's links (here). Times are for ranks that arrive
-// together; waiting for late ranks is added by the rank simulation (ranks.h), never here.
+// together; waiting for late ranks is added by the rank simulation (ranks.h), never here. Constants are
+// collective_constants.h, the ring's schedule is collective_steps.h, docs/collectives.md works one out by hand.
 //
-//   ring all-reduce over n ranks, message S, c channels: 2(n-1) steps; in each, every rank sends
-//   S/(n c) per channel to its successor. Wire bytes = payload / efficiency(protocol):
-//   LL 1/2 (8 data + 8 flag bytes), LL128 120/128, Simple 1.
-//
-// time = overhead (kernel) + steps, each max(latency of the hop + protocol handshake, bytes at the fair share).
+//   n ranks, c channels, S bytes (all_gather: n * contribution), m = S / (n c) a channel and step
+//   ring   T = kernel + loops * pipeline(steps, slices, L_h, d_h) + drain
+//          steps 2(n-1) all_reduce, n-1 all_gather and reduce_scatter; loops = ceil(m / chunk)
+//   Simple d_h = m c / x_h, 2 slices, chunk 2 MiB                  x_h max-min share of hop h, at most c channels' worth
+//   LL     d_h = w / x_h + (K - 1) max(trip, w / x_h)              K = ceil(m / (threads * 8)) trips, w = 2 * threads * 8 * c
+//          bytes on the wire a trip, chunk 32 KiB
+//   LL128  as LL with trips of 640 * 60 B and wire = payload * 128 / 120
+//   drain  the last receive: LL ll_drain (K - 1) trip, Simple simple_drain m c / x
+//   tree   (a chain in one node) up and down at once; NVLS: S over the NVLinks once
+//   all_to_all  all pairs at once; one_shot: each rank pushes S to all others; two_shot: S/n twice
+// Worked example (8 GPUs, LL, 64 KiB, 2 channels, staged hops of 1.4 us): m = 4 KiB = 1 trip, w = 16 KiB, at
+//   45 GB/s 0.36 us: 5 + 14 * (1.4 + 0.36) = 29.7 us.
 
 #include <cstdint>
 #include <memory>
@@ -18,6 +26,7 @@
 #include "model/collective_settings.h"
 #include "model/machine.h"
 #include "model/plan.h"
+#include "sim/collective_constants.h"
 #include "sim/coverage.h"
 #include "sim/time.h"
 
@@ -42,6 +51,7 @@ struct CollectiveChoice {
     int channels = 1;
     bool through_host = false;      ///< SHM transport: staged in host memory
     bool search_failed = false;     ///< NCCL's graph search fell back to its 0.1 GB/s default
+    bool nvls = false;              ///< reduced inside the NVSwitch; algorithm then reads tree
     double predicted_us = 0;        ///< what NCCL's own model believes the choice takes
 };
 
@@ -64,8 +74,9 @@ struct LinkSample {
     double bytes_per_s = 0;
 };
 
-/// Constants of the collective model with their sources; a calibration replaces them.
-struct CollectiveConstants;
+inline constexpr std::int64_t kMaxCollectiveBytes = std::int64_t{1} << 50;
+inline constexpr int kMaxExchangeRanks = 128;  ///< all pairs at once: n (n-1) flows
+inline constexpr int kMaxSampledRanks = 64;    ///< link_samples() runs the event simulation
 
 /// Prices collectives on one machine; remembers what it has priced (same request, same answer).
 /// Not thread-safe: one per thread.
@@ -76,9 +87,13 @@ class CollectiveModel {
                     const CollectiveConstants& constants);
     ~CollectiveModel();
     CollectiveModel(CollectiveModel&&) noexcept;
+    CollectiveModel& operator=(CollectiveModel&&) noexcept;
 
+    /// Errors: no GPU, one named twice or unknown, negative or absurd bytes, an operation that is no
+    /// collective, more ranks than all_to_all and one_shot are simulated for. One GPU or no bytes: zero.
     [[nodiscard]] model::Expected<CollectiveTime> time(const CollectiveRequest& request);
-    /// The same, and what the links carry while it runs.
+    /// What the links carry while it runs: the same schedule simulated in full, one entry for each change.
+    /// Of a ring of several loops the first is shown.
     [[nodiscard]] model::Expected<std::vector<LinkSample>> link_samples(
         const CollectiveRequest& request);
 

@@ -1,24 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What one kernel of the plan takes on one GPU, alone, replayed in a CUDA graph with weights out of
-// cache. Launch costs and gaps belong to ranks.h, communication to collective.h.
+// cache. Launch costs and gaps belong to ranks.h, communication to collective.h. The constants are
+// fitted in calibration/kernel_fit.h and kept in calibration files; docs/kernels.md tells the story.
 //
-//   t = max( floor, fixed + per_item * items + max( bytes / bandwidth, flops / rate ) ) * residual(m)
+//   t = max( floor, fixed + per_item * items + sqrt( s^2 + b^2 + f^2 ) ) * residual(m)
+//
+//   s = serial * min(length, serial_limit) / 1024      the loop one thread block can't share
+//   b = bytes / bandwidth          f = flops / rate
 //
 //   floor, fixed  us       what the smallest call takes; start and end effects
-//   per_item      us       experts: per touched expert; attention: per 1024 cached tokens; else 0
+//   per_item      us       experts: per distinct expert; attention: per row (token x head; MLA's
+//                          heads rounded up to tiles of 16, in the flops too); else unused
+//   serial        us       per 1024 of length; gemm, batched_gemm, experts: k; attention: cached tokens; else 0
+//   serial_limit           length beyond which the kernel splits the loop further; 0: never
 //   bytes                  weight + activation + cache bytes of the operation
 //   bandwidth     GB/s     achieved, weights cold
-//   rate          TFLOP/s  achieved at large m
+//   rate          TFLOP/s  achieved at large m; 0: compute is not part of the model
 //   residual(m)            piecewise linear in log2(m), 1 where not given
-// Worked example (bf16 gemm, floor 3, fixed 1, 1450 GB/s): 7168 x 2112 weights, m = 1: 30.3 MB, so
-// 1 + 30.3e6 / 1450e3 = 21.9 us.
+//
+// The root of squares is a roofline with a round corner: it is at least the largest of the three, and
+// at most sqrt(3) times it. Measured kernels follow it: fp8 GEMM on an RTX PRO 6000, 7168 x 7168, has a
+// loop of 53 us and 34 us of bytes, and takes 59 to 62.
+// Worked example (bf16 gemm, fixed 2.3, serial 0.5, 1530 GB/s, no rate): 7168 x 2112 weights, m = 1: k = 7168,
+// 30.3 MB: s = 3.5, b = 19.8, t = 2.3 + sqrt(3.5^2 + 19.8^2) = 22.4 us.
 //
 // Constants are held by (operation kind, weight format, implementation). Without a calibration they come
 // from the GPU's datasheet through datasheet_kernels(), with a wide interval that says so.
 
+#include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/machine.h"
@@ -36,11 +49,14 @@ struct KernelConstants {
     double floor_us = 0;
     double fixed_us = 0;
     double per_item_us = 0;
-    double bandwidth_gb_s = 0;
-    double rate_tflops = 0;
+    double serial_us = 0;           ///< per 1024 of length
+    double serial_limit = 0;        ///< 0: no limit
+    double bandwidth_gb_s = 0;      ///< cold; must be > 0 where there are bytes
+    double warm_bandwidth_gb_s = 0; ///< what looped benchmarks see below L2 size; never used for pricing a plan; 0: unknown
+    double rate_tflops = 0;         ///< 0: not modelled
     std::vector<ResidualPoint> residuals;  ///< sorted by log2_m; held constant outside
     double relative_error = 0.3;           ///< standard deviation of log(measured / fitted)
-    double m_low = 0;                      ///< range of m the fit saw; beyond: extrapolated
+    double m_low = 0;                      ///< range of m the fit saw; beyond: extrapolated. 0, 0: any
     double m_high = 0;
     int points = 0;                        ///< measurements behind the fit, 0: none
     Coverage coverage = Coverage::datasheet;
@@ -48,7 +64,8 @@ struct KernelConstants {
 };
 
 /// "experts/int4_g32/marlin", "gemm/bf16/any", "attention_mla/bf16/triton", ...: kind or subkind, weight or
-/// cache format, implementation.
+/// cache format ("any": all), implementation ("any": not told). An implementation that differs between engines
+/// is "marlin@sglang", "marlin@vllm"; plain "marlin" finds the first of them.
 using KernelKey = std::string;
 
 struct KernelTable {
@@ -57,7 +74,8 @@ struct KernelTable {
     std::string source;
 };
 
-/// Which implementation runs a format, e.g. {"experts/int4_g32": "marlin"}; the scenario's choice.
+/// Which implementation runs a format, e.g. {"experts/int4_g32": "marlin"}; the scenario's choice. A key
+/// without format ("experts") holds for all formats that the table has in that implementation.
 using ImplementationChoice = std::map<std::string, std::string>;
 
 struct KernelTime {
@@ -68,25 +86,66 @@ struct KernelTime {
     std::string formula;  ///< with numbers; only filled by explain()
 };
 
+/// What the formula needs to know of a call; kernel_work() takes it from an operation.
+struct KernelWork {
+    double m = 1;
+    double items = 0;
+    double length = 0;
+    double bytes = 0;
+    double flops = 0;
+};
+[[nodiscard]] KernelWork kernel_work(const model::Operation& operation);
+
+/// The formula. `warm` takes warm_bandwidth (where known) and no residual: what a looped benchmark
+/// would see whose weights stay in L2. Finite and non-negative for any input.
+[[nodiscard]] double kernel_us(const KernelConstants& constants, const KernelWork& work,
+                               bool warm = false);
+[[nodiscard]] double residual_factor(const std::vector<ResidualPoint>& residuals, double m);
+
+/// Immutable after construction, so one may be shared between threads; pricing builds no strings but the key.
 class KernelModel {
    public:
     KernelModel(const model::GpuSpec& gpu, KernelTable table, ImplementationChoice choice);
-    /// Precondition: not a collective. Never fails: a missing entry falls back to the datasheet's.
+    /// Precondition: not a collective. Never fails: the calibration's entry for the format and the chosen
+    /// implementation; else, extrapolated, another grouping of the same number format (fp8 for fp8_b128;
+    /// attention: any cache format); else its entry for any format; else the datasheet's.
     [[nodiscard]] KernelTime time(const model::Operation& operation) const;
     [[nodiscard]] KernelTime explain(const model::Operation& operation) const;
 
    private:
+    struct Entry {
+        std::uint8_t subkind = 0;
+        std::uint32_t format = 0;  // packed WeightFormat::name()
+        bool datasheet = false;
+        KernelKey key;
+        KernelConstants constants;
+    };
+    struct Match {
+        const Entry* entry = nullptr;
+        bool substitute = false;  // another grouping or any format, of the same calibration
+    };
+    void add(const KernelTable& table, bool datasheet, const ImplementationChoice& choice);
+    [[nodiscard]] Match find(const model::Operation& operation) const;
     [[nodiscard]] KernelTime price(const model::Operation& operation, bool with_formula) const;
-    model::GpuSpec gpu_;
-    KernelTable table_;
-    KernelTable datasheet_;
-    ImplementationChoice choice_;
+    std::vector<Entry> entries_;  // calibration first, one per (subkind, format), then the datasheet's
 };
 
 /// Constants from datasheet figures: share of peak bandwidth and rate, floors, each named with its source.
 [[nodiscard]] KernelTable datasheet_kernels(const model::GpuSpec& gpu);
 
-/// The table's subkind and format of an operation: {"experts", "int4_g32"}, {"attention_mla", "bf16"}, ...
+/// The table's subkind and format of an operation: "experts/int4_g32", "attention_mla/bf16", ... The format of
+/// attention is its cache's and stands in the operation's weight_format.
 [[nodiscard]] std::string kernel_subkind(const model::Operation& operation);
+
+/// All subkinds a key may begin with, in fixed order.
+[[nodiscard]] const std::vector<std::string_view>& kernel_subkinds();
+
+struct KernelKeyParts {
+    std::string subkind;
+    std::string format;
+    std::string implementation;
+};
+/// Splits and checks a key: known subkind, a format name ("bf16", "fp8_b128", "int4_g32", ..., "any"), an implementation.
+[[nodiscard]] model::Expected<KernelKeyParts> parse_kernel_key(std::string_view key);
 
 }  // namespace draftboard::sim

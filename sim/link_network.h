@@ -30,7 +30,7 @@ struct ResourceUse {
 
 struct FlowSpec {
     std::vector<ResourceUse> uses;
-    double bytes = 0;          ///< payload incl. protocol overhead; 0 completes after latency
+    double bytes = 0;          ///< as on the wire, protocol overhead included; 0 completes after latency
     Time latency = 0;          ///< paid first, without holding bandwidth
     double rate_cap = std::numeric_limits<double>::infinity();  ///< bytes/s
     int source = -1;           ///< for group caps: identity of the writer
@@ -61,11 +61,16 @@ class LinkNetwork {
     std::function<void(Time, const std::vector<double>&)> on_rates;
 
    private:
+    void changed();               // flows came or went at this instant: share anew after all of them
+    void book_next_completion();  // schedules complete() for the soonest flow
+    void complete();
     struct Impl;
     Impl* impl_;
 };
 
-/// The fair-share solver alone: rates for flows given capacities. uses[f] lists flow f's resources.
+/// The fair-share solver alone: rates for flows given capacities. uses[f] lists flow f's resources (indices
+/// into capacities, weights > 0); caps may be fewer than flows, the rest is uncapped. A flow that nothing
+/// bounds gets infinity. At most one round a flow, each linear in uses and capacities.
 [[nodiscard]] std::vector<double> max_min_rates(const std::vector<double>& capacities,
                                                 const std::vector<std::vector<ResourceUse>>& uses,
                                                 const std::vector<double>& rate_caps);

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibration/cost_constants.h"
+
+#include <algorithm>
+
+#include "calibration/calibration.h"
+#include "model/data_library.h"
+
+namespace draftboard::calibration {
+
+namespace {
+
+constexpr std::string_view kCollectivePrefix = "collectives-";  // shipped files of that kind
+
+}  // namespace
+
+model::Expected<sim::CollectiveConstants> load_collective_constants(
+    const model::Machine& machine, const std::string& name_or_path,
+    const std::string& data_directory, const std::string& relative_to) {
+    if (!name_or_path.empty()) {
+        auto path =
+            model::find_data_file(name_or_path, "calibrations", data_directory, relative_to);
+        if (!path) return tl::unexpected(path.error());
+        return sim::load_collective_constants(*path);
+    }
+    for (const std::string& name : model::shipped_names("calibrations", data_directory)) {
+        if (!name.starts_with(kCollectivePrefix)) continue;
+        auto path = model::find_data_file(name, "calibrations", data_directory);
+        if (!path) return tl::unexpected(path.error());
+        auto constants = sim::load_collective_constants(*path);
+        if (!constants) return tl::unexpected(constants.error());
+        const auto& machines = constants->machines;
+        if (std::find(machines.begin(), machines.end(), machine.name) != machines.end()) {
+            return constants;
+        }
+    }
+    return sim::default_collective_constants();
+}
+
+model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& scenario,
+                                                        const std::string& data_directory) {
+    sim::CostConstants constants;
+    const bool from_machine = scenario.calibration.empty();
+    const std::string& kernels =
+        from_machine ? scenario.machine.calibration : scenario.calibration;
+    if (!kernels.empty()) {
+        auto calibration = find_calibration(kernels, data_directory,
+                                            from_machine ? std::string() : scenario.directory);
+        if (!calibration) return tl::unexpected(calibration.error());
+        constants.kernels = std::move(calibration->kernels);
+        constants.kernel_calibration = calibration->name;
+    }
+    auto collectives =
+        load_collective_constants(scenario.machine, scenario.collective_calibration,
+                                  data_directory, scenario.directory);
+    if (!collectives) return tl::unexpected(collectives.error());
+    if (!collectives->entries.empty()) constants.collective_calibration = collectives->name;
+    constants.collectives = std::move(*collectives);
+    return constants;
+}
+
+}  // namespace draftboard::calibration

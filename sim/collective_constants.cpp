@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/collective_constants.h"
+
+#include <array>
+#include <utility>
+
+namespace draftboard::sim {
+
+using model::Expected;
+using model::Json;
+using model::JsonReader;
+using model::OperationKind;
+
+namespace {
+
+constexpr std::string_view kFormat = "draftboard.collective_calibration";
+constexpr int kVersion = 1;
+constexpr double kMaxConstant = 1e6;
+constexpr std::size_t kMaxEntries = 10'000;
+
+struct OperationName {
+    OperationKind operation;
+    std::string_view name;
+};
+constexpr std::array<OperationName, 5> kOperations = {{
+    {OperationKind::all_reduce, "all_reduce"},
+    {OperationKind::all_gather, "all_gather"},
+    {OperationKind::reduce_scatter, "reduce_scatter"},
+    {OperationKind::all_to_all, "all_to_all"},
+    {OperationKind::send_receive, "send_receive"},
+}};
+
+TransportConstants default_peer() {
+    TransportConstants c;
+    // One-way flags between GPU kernels are in the route's latency (0.68-1.07 us measured), which is what NCCL
+    // 2.30.7 counts in all for a LL hop over PCIe (1.0 us, src/graph/tuning.cc).
+    c.ll_hop_us = 0.1;
+    // A trip of a loop that polls its own memory: two DRAM latencies of about 0.25 us. Derived.
+    c.ll_trip_us = 0.5;
+    c.ll_efficiency = 0.9;
+    c.ll128_hop_us = 1.5;  // 2.5 us a hop (tuning.cc) less the route
+    c.ll128_trip_us = 0.8;
+    c.simple_hop_us = 3.0;  // 5.7 us a hop (tuning.cc), of which slices take two
+    c.simple_slice_us = 1.0;
+    c.simple_efficiency = 0.8;  // kernel stores 44.7 GB/s where copies reach 55.5 (vllm#56128)
+    c.channel_gb_s = 12;  // 22.2 GB/s with 2 channels, 37.6 with 8 (rtx6kpro@e2c2b95, nccl-tuning.md)
+    return c;
+}
+
+}  // namespace
+
+std::string_view to_name(Transport transport) {
+    switch (transport) {
+        case Transport::peer: return "peer";
+        case Transport::staged: return "staged";
+        case Transport::nvlink: return "nvlink";
+    }
+    return "?";
+}
+
+std::string_view collective_name(OperationKind operation) {
+    for (const OperationName& known : kOperations) {
+        if (known.operation == operation) return known.name;
+    }
+    return "?";
+}
+
+std::optional<OperationKind> collective_from_name(std::string_view name) {
+    for (const OperationName& known : kOperations) {
+        if (known.name == name) return known.operation;
+    }
+    return std::nullopt;
+}
+
+CollectiveConstants default_collective_constants() {
+    CollectiveConstants c;
+    c.peer = default_peer();
+    c.staged = default_peer();
+    // Polling host memory over PCIe costs a read round trip (remote reads 0.72-1.45 us, p2pmark).
+    c.staged.ll_hop_us = 0.3;
+    c.staged.ll_trip_us = 1.2;
+    // 14.9 GB/s on 8 RTX 4090 over SHM where peers reach 26.3 (nccl-tests output): 0.57.
+    c.staged.simple_efficiency = 0.55;
+    // NVLink: 0.6 / 1.9 / 3.4 us a hop (tuning.cc) of which the route has 0.6; channel 25 GB/s: 360 GB/s
+    // over 24 channels is what the graph counts on, blocks reach a bit more.
+    c.nvlink.ll_hop_us = 0.1;
+    c.nvlink.ll_trip_us = 0.5;
+    c.nvlink.ll_efficiency = 0.8;
+    c.nvlink.ll128_hop_us = 1.0;
+    c.nvlink.ll128_trip_us = 0.6;
+    c.nvlink.simple_hop_us = 2.0;
+    c.nvlink.simple_slice_us = 0.7;
+    c.nvlink.simple_efficiency = 0.95;
+    c.nvlink.channel_gb_s = 25;
+
+    c.kernel_us = 5.0;  // 6.6 us base latency of ring LL (tuning.cc) includes the launch
+    c.ll_drain = 0.7;
+    c.simple_drain = 0.5;
+    c.nvls_us = 15.0;  // 25 us (tuning.cc) is cautious: 16-20 us measured on H100 for small NVLS messages
+    c.nvls_efficiency = 0.75;
+    c.exchange_us = 6.0;
+    c.exchange_peer_us = 0.5;
+    c.exchange_trip_share = 0.75;
+    c.exchange_channel_gb_s = 7.0;
+    c.custom_us = 3.5;           // 6.4 us for four GPUs, 4.5 for two (rtx6kpro one-shot; aiconfigurator tables)
+    c.custom_efficiency = 0.73;  // 40 GB/s of 55.5 between two GPUs (same tables)
+    c.host_flag_us = 1.5;        // one more round trip to host memory
+    return c;
+}
+
+double NamedConstant::get(const CollectiveConstants& constants) const {
+    return scalar != nullptr ? constants.*scalar : constants.*transport.*field;
+}
+
+void NamedConstant::set(CollectiveConstants& constants, double value) const {
+    if (scalar != nullptr) {
+        constants.*scalar = value;
+    } else {
+        constants.*transport.*field = value;
+    }
+}
+
+const std::vector<NamedConstant>& named_constants() {
+    static const std::vector<NamedConstant> constants = [] {
+        using C = CollectiveConstants;
+        using T = TransportConstants;
+        std::vector<NamedConstant> list;
+        const std::array<std::pair<const char*, T C::*>, 3> transports = {
+            {{"peer", &C::peer}, {"staged", &C::staged}, {"nvlink", &C::nvlink}}};
+        const std::array<std::pair<const char*, double T::*>, 9> fields = {{
+            {"ll_hop_us", &T::ll_hop_us},
+            {"ll_trip_us", &T::ll_trip_us},
+            {"ll_efficiency", &T::ll_efficiency},
+            {"ll128_hop_us", &T::ll128_hop_us},
+            {"ll128_trip_us", &T::ll128_trip_us},
+            {"simple_hop_us", &T::simple_hop_us},
+            {"simple_slice_us", &T::simple_slice_us},
+            {"simple_efficiency", &T::simple_efficiency},
+            {"channel_gb_s", &T::channel_gb_s},
+        }};
+        for (const auto& transport : transports) {
+            for (const auto& field : fields) {
+                list.push_back({std::string(transport.first) + "." + field.first, nullptr,
+                                transport.second, field.second});
+            }
+        }
+        const std::array<std::pair<const char*, double C::*>, 13> scalars = {{
+            {"kernel_us", &C::kernel_us},
+            {"ll_drain", &C::ll_drain},
+            {"simple_drain", &C::simple_drain},
+            {"nvls_us", &C::nvls_us},
+            {"nvls_efficiency", &C::nvls_efficiency},
+            {"exchange_us", &C::exchange_us},
+            {"exchange_peer_us", &C::exchange_peer_us},
+            {"exchange_trip_share", &C::exchange_trip_share},
+            {"exchange_channel_gb_s", &C::exchange_channel_gb_s},
+            {"custom_us", &C::custom_us},
+            {"custom_efficiency", &C::custom_efficiency},
+            {"host_flag_us", &C::host_flag_us},
+            {"inter_cpu_gb_s", &C::inter_cpu_gb_s},
+        }};
+        for (const auto& scalar : scalars) list.push_back({scalar.first, scalar.second, nullptr, nullptr});
+        return list;
+    }();
+    return constants;
+}
+
+const CollectiveFitEntry* CollectiveConstants::entry(OperationKind operation,
+                                                     std::string_view implementation,
+                                                     int gpus) const {
+    for (const CollectiveFitEntry& candidate : entries) {
+        if (candidate.operation == operation && candidate.implementation == implementation &&
+            candidate.gpus == gpus) {
+            return &candidate;
+        }
+    }
+    return nullptr;
+}
+
+Expected<CollectiveConstants> parse_collective_constants(const Json& json, const std::string& name) {
+    std::vector<model::Problem> problems;
+    const JsonReader reader(json, problems);
+    CollectiveConstants constants = default_collective_constants();
+    if (!reader.expect_object()) return tl::unexpected(model::to_error(problems, name));
+    reader.expect_format(kFormat, kVersion);
+    constants.name = reader.string_or("name", name);
+    constants.system = reader.string_or("system", "");
+    constants.machines = reader.strings_or("machines");
+    if (reader.has("constants")) {
+        const JsonReader values = reader.at("constants");
+        for (const NamedConstant& constant : named_constants()) {
+            // A number, or {"value", ...} with what the fit says about it.
+            const bool object = values.has(constant.name) && values.value()[constant.name].is_object();
+            const bool zero_ok = constant.name.find("efficiency") == std::string::npos &&
+                                 constant.name.find("gb_s") == std::string::npos;
+            const double low = zero_ok || constant.name == "inter_cpu_gb_s" ? 0 : 1e-6;
+            const double fallback = constant.get(constants);
+            constant.set(constants, object ? values.at(constant.name).number("value", low, kMaxConstant)
+                                           : values.number_or(constant.name, fallback, low, kMaxConstant));
+        }
+    }
+    if (reader.has("entries")) {
+        const JsonReader entries = reader.at("entries");
+        const std::size_t count = entries.size();
+        if (count > kMaxEntries) problems.push_back({"/entries", "more than 10000 entries"});
+        for (std::size_t i = 0; i < std::min(count, kMaxEntries); ++i) {
+            const JsonReader item = entries.at(i);
+            CollectiveFitEntry entry;
+            const auto operation = collective_from_name(item.string("operation"));
+            if (!operation) problems.push_back({item.pointer() + "/operation", "no such collective"});
+            entry.operation = operation.value_or(OperationKind::all_reduce);
+            entry.implementation = item.string_or("implementation", "nccl");
+            entry.gpus = static_cast<int>(item.integer("gpus", 1, 100'000));
+            entry.error = item.number("error", 0, 1e3);
+            entry.bytes_low = item.integer("bytes_low", 0, std::int64_t{1} << 60);
+            entry.bytes_high = item.integer("bytes_high", 0, std::int64_t{1} << 60);
+            entry.points = static_cast<int>(item.integer_or("points", 0, 0, 1'000'000'000));
+            constants.entries.push_back(std::move(entry));
+        }
+    }
+    if (reader.has("provenance")) constants.provenance = json["provenance"];
+    if (!problems.empty()) return tl::unexpected(model::to_error(problems, name));
+    return constants;
+}
+
+Expected<CollectiveConstants> load_collective_constants(const std::string& path) {
+    const auto json = model::load_json(path);
+    if (!json) return tl::unexpected(json.error());
+    return parse_collective_constants(*json, path);
+}
+
+Json to_json(const CollectiveConstants& constants) {
+    Json json;
+    json["format"] = kFormat;
+    json["version"] = kVersion;
+    json["name"] = constants.name;
+    json["system"] = constants.system;
+    json["machines"] = constants.machines;
+    Json values = Json::object();
+    for (const NamedConstant& constant : named_constants()) {
+        values[constant.name] = constant.get(constants);
+    }
+    json["constants"] = std::move(values);
+    Json entries = Json::array();
+    for (const CollectiveFitEntry& entry : constants.entries) {
+        Json item;
+        item["operation"] = collective_name(entry.operation);
+        item["implementation"] = entry.implementation;
+        item["gpus"] = entry.gpus;
+        item["error"] = entry.error;
+        item["bytes_low"] = entry.bytes_low;
+        item["bytes_high"] = entry.bytes_high;
+        item["points"] = entry.points;
+        entries.push_back(std::move(item));
+    }
+    json["entries"] = std::move(entries);
+    if (!constants.provenance.is_null()) json["provenance"] = constants.provenance;
+    return json;
+}
+
+}  // namespace draftboard::sim

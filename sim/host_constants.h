@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the host costs: launching kernels eagerly or as graphs, synchronising, scheduling a cycle. These
+// are the least published numbers of the whole model; each default says where it comes from, a scenario
+// may override each by name, openly (Scenario::constants), and a calibration on the box replaces them.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/error.h"
+
+namespace draftboard::sim {
+
+struct HostConstants {
+    /// Host time to launch one kernel eagerly through an engine's framework, us.
+    double eager_launch_us = 9.6;
+    /// The same for one collective (NCCL enqueue), us.
+    double collective_launch_us = 12.0;
+    /// Standard deviation of log(launch cost) from launch to launch on one rank.
+    double launch_jitter = 0.30;
+    /// Standard deviation of log(mean launch cost) between ranks: one process runs on a slower core than another.
+    double rank_spread = 0.10;
+    /// From the host's launch call to the kernel's start on an idle stream, us.
+    double launch_latency_us = 6.5;
+    /// Host time to launch a whole captured graph, us.
+    double graph_launch_us = 5.0;
+    /// Gap between two dependent kernels of a graph, us.
+    double kernel_gap_us = 0.5;
+    /// The same between kernels launched one by one into a stream that has work queued, us.
+    double stream_gap_us = 1.4;
+    /// Standard deviation of log(kernel time) between ranks.
+    double kernel_jitter = 0.01;
+    /// Host work of one cycle that nothing hides: results to the host, scheduling, next inputs, us.
+    double cycle_us = 600.0;
+    /// The same for a plain decoding step with the engine's usual overlap, us.
+    double step_us = 100.0;
+    /// One-sigma relative uncertainty of all of the above together.
+    double relative_uncertainty = 0.25;
+};
+
+struct HostConstantInfo {
+    std::string name;  ///< "host.eager_launch_us"
+    double HostConstants::*field;
+    double low;   ///< admissible range
+    double high;
+    std::string meaning;
+    std::string source;
+};
+
+/// All constants with range, meaning and source; the order of reports.
+[[nodiscard]] const std::vector<HostConstantInfo>& host_constant_table();
+
+/// Replaces by name; an unknown name or a value out of range is an error that lists the known ones.
+[[nodiscard]] model::Expected<HostConstants> with_overrides(
+    HostConstants constants, const std::map<std::string, double>& overrides);
+
+}  // namespace draftboard::sim

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/pass_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace draftboard::sim {
+
+using model::Operation;
+using model::OperationKind;
+
+std::string_view to_name(TermKind kind) {
+    switch (kind) {
+        case TermKind::experts: return "experts";
+        case TermKind::attention: return "attention";
+        case TermKind::delta_net: return "delta_net";
+        case TermKind::dense: return "dense";
+        case TermKind::lm_head: return "lm_head";
+        case TermKind::other: return "other_kernels";
+        case TermKind::launch: return "launch";
+        case TermKind::latency: return "collectives.latency";
+        case TermKind::transport: return "collectives.transport";
+        case TermKind::wait: return "collectives.wait";
+    }
+    return "?";
+}
+
+TermKind term_of(const Operation& operation) {
+    switch (operation.kind) {
+        case OperationKind::experts: return TermKind::experts;
+        case OperationKind::attention:
+        case OperationKind::indexer: return TermKind::attention;
+        case OperationKind::delta_net: return TermKind::delta_net;
+        case OperationKind::gemm:
+            return operation.role == "lm_head" ? TermKind::lm_head : TermKind::dense;
+        case OperationKind::batched_gemm: return TermKind::dense;
+        default: return TermKind::other;
+    }
+}
+
+namespace {
+
+/// In piecewise graphs the attention and whatever else touches the cache stays outside of the graph.
+bool outside_pieces(const Operation& operation) {
+    return operation.kind == OperationKind::attention || operation.kind == OperationKind::indexer ||
+           operation.kind == OperationKind::delta_net;
+}
+
+}  // namespace
+
+model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMode mode) const {
+    PricedPass pass;
+    pass.operations.reserve(plan.operations.size());
+    pass.info.reserve(plan.operations.size());
+    bool after_all_reduce = false;
+    for (const Operation& operation : plan.operations) {
+        PricedOperation priced;
+        PricedOperationInfo info;
+        if (model::is_collective(operation.kind)) {
+            CollectiveRequest request;
+            request.operation = operation.kind;
+            const auto ranks = std::min<std::size_t>(
+                gpus.size(), static_cast<std::size_t>(std::max(operation.group, 1)));
+            request.gpus.assign(gpus.begin(), gpus.begin() + static_cast<std::ptrdiff_t>(ranks));
+            request.bytes = operation.message_bytes;
+            request.graph_launch = mode != model::LaunchMode::eager;
+            auto time = collectives->time(request);
+            if (!time) return tl::unexpected(time.error());
+            priced.collective = true;
+            priced.latency = time->latency;
+            priced.transport = time->transport;
+            info.coverage = time->coverage;
+            info.relative_uncertainty = time->relative_uncertainty;
+            for (const std::string& remark : time->remarks) {
+                if (std::find(pass.remarks.begin(), pass.remarks.end(), remark) ==
+                    pass.remarks.end()) {
+                    pass.remarks.push_back(remark);
+                }
+            }
+        } else {
+            const KernelTime time = kernels->time(operation);
+            priced.kernel = from_us(time.us);
+            priced.eager_piece = outside_pieces(operation);
+            info.term = term_of(operation);
+            info.coverage = time.coverage;
+            info.relative_uncertainty = time.relative_uncertainty;
+            if (fused_all_reduce_norm && after_all_reduce && operation.kind == OperationKind::norm) {
+                priced.kernel = 0;  // the residual add and norm run in the all-reduce kernel's epilogue
+                priced.fused = true;
+            }
+        }
+        after_all_reduce = operation.kind == OperationKind::all_reduce;
+        pass.operations.push_back(priced);
+        pass.info.push_back(info);
+    }
+    pass.plan = std::move(plan);
+    return pass;
+}
+
+namespace {
+
+/// Sums of one term over operations and ranks, in picoseconds.
+struct Sums {
+    double time = 0;
+    double uncertain = 0;  ///< time x relative uncertainty
+    double by_coverage[5] = {};
+
+    void add(double ps, double relative, Coverage coverage) {
+        time += ps;
+        uncertain += ps * relative;
+        by_coverage[static_cast<int>(coverage)] += ps;
+    }
+    /// The worst coverage that carries at least 5 % of the term.
+    [[nodiscard]] Coverage coverage() const {
+        for (int c = 4; c > 0; --c) {
+            if (by_coverage[c] >= 0.05 * time && by_coverage[c] > 0) return static_cast<Coverage>(c);
+        }
+        return Coverage::measured;
+    }
+};
+
+}  // namespace
+
+PassCost pass_cost(const PricedPass& pass, const PassTimes& times, const HostConstants& host) {
+    PassCost cost;
+    Sums sums[kTermKinds];
+    const auto of = [&sums](TermKind kind) -> Sums& { return sums[static_cast<int>(kind)]; };
+    double most_wait = 0;
+    double least_wait = 0;
+    for (int r = 0; r < times.ranks; ++r) {
+        double wait = 0;
+        Time previous = 0;
+        for (std::size_t i = 0; i < pass.operations.size(); ++i) {
+            const OperationTimes& at = times.at(r, i);
+            const PricedOperation& operation = pass.operations[i];
+            const PricedOperationInfo& info = pass.info[i];
+            of(TermKind::launch)
+                .add(static_cast<double>(at.idle), host.relative_uncertainty, Coverage::datasheet);
+            if (operation.collective) {
+                wait += static_cast<double>(at.wait);
+                of(TermKind::latency)
+                    .add(static_cast<double>(operation.latency), info.relative_uncertainty, info.coverage);
+                of(TermKind::transport)
+                    .add(static_cast<double>(operation.transport), info.relative_uncertainty, info.coverage);
+            } else {
+                of(info.term).add(static_cast<double>(at.end - at.start), info.relative_uncertainty,
+                                  info.coverage);
+            }
+            previous = at.end;
+        }
+        wait += static_cast<double>(times.total - previous);  // for the last rank to finish
+        of(TermKind::wait).add(wait, host.relative_uncertainty, Coverage::datasheet);
+        most_wait = r == 0 ? wait : std::max(most_wait, wait);
+        least_wait = r == 0 ? wait : std::min(least_wait, wait);
+    }
+    const double to_mean_ms = times.ranks > 0 ? 1e-9 / times.ranks : 0;
+    for (int k = 0; k < kTermKinds; ++k) {
+        cost.terms[k].ms = sums[k].time * to_mean_ms;
+        cost.terms[k].sigma_ms = sums[k].uncertain * to_mean_ms;
+        cost.terms[k].coverage = sums[k].coverage();
+    }
+    cost.total_ms = to_ms(times.total);
+    cost.slowest_wait_ms = most_wait * 1e-9;
+    cost.fastest_wait_ms = least_wait * 1e-9;
+    for (const PricedOperation& operation : pass.operations) {
+        ++(operation.collective ? cost.collectives : cost.kernels);
+    }
+    return cost;
+}
+
+}  // namespace draftboard::sim

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A plan, priced: every operation with its time, what carries that time, and the term of the answer that
+// it belongs to; then the whole pass on its ranks, with its time split over terms.
+//
+// On each rank the pass is a gapless sequence of kernel, launch (idle), wait, latency and transport; a
+// term is its mean over ranks. Ranks that finish before the last one wait for it. So, exactly:
+//     sum of terms = PassTimes::total
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/plan.h"
+#include "sim/collective.h"
+#include "sim/kernel_cost.h"
+#include "sim/ranks.h"
+
+namespace draftboard::sim {
+
+/// The parts that a pass is reported in.
+enum class TermKind {
+    experts,
+    attention,
+    delta_net,
+    dense,       ///< projections, dense and shared MLP, router projection
+    lm_head,
+    other,       ///< norms, rope, activation, top-k, sampling
+    launch,      ///< stream idle: graph gaps, or waiting for the host to launch
+    latency,     ///< collectives: hops and handshakes
+    transport,   ///< collectives: bytes moving
+    wait,        ///< collectives: for the last rank
+};
+inline constexpr int kTermKinds = 10;
+[[nodiscard]] std::string_view to_name(TermKind kind);
+
+/// The term of an operation that is not a collective.
+[[nodiscard]] TermKind term_of(const model::Operation& operation);
+
+struct PricedOperationInfo {
+    TermKind term = TermKind::other;
+    Coverage coverage = Coverage::datasheet;
+    double relative_uncertainty = 0;
+};
+
+struct PricedPass {
+    model::Plan plan;
+    std::vector<PricedOperation> operations;  ///< parallel to plan.operations
+    std::vector<PricedOperationInfo> info;
+    std::vector<std::string> remarks;         ///< from collectives, each once
+};
+
+/// Everything that prices: shared by all passes of a prediction.
+struct PassPricer {
+    const KernelModel* kernels = nullptr;
+    CollectiveModel* collectives = nullptr;
+    std::vector<int> gpus;           ///< ordinals of the tensor-parallel group, in rank order
+    bool fused_all_reduce_norm = false;
+
+    [[nodiscard]] model::Expected<PricedPass> price(model::Plan plan, model::LaunchMode mode) const;
+};
+
+struct PassTerm {
+    double ms = 0;
+    double sigma_ms = 0;  ///< one standard deviation; parts of one term err together
+    Coverage coverage = Coverage::measured;
+};
+
+struct PassCost {
+    double total_ms = 0;
+    PassTerm terms[kTermKinds];
+    double slowest_wait_ms = 0;   ///< total wait of the rank that waits most
+    double fastest_wait_ms = 0;   ///< and of the one that waits least (the one others wait for)
+    int collectives = 0;
+    int kernels = 0;
+};
+
+/// Splits the simulated times over terms. `repeat` multiplies (draft steps).
+[[nodiscard]] PassCost pass_cost(const PricedPass& pass, const PassTimes& times,
+                                 const HostConstants& host);
+
+}  // namespace draftboard::sim

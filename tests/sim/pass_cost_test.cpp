@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/pass_cost.h"
+
+#include <gtest/gtest.h>
+
+namespace draftboard::sim {
+namespace {
+
+/// A pass by hand: two kernels of different terms and a collective.
+PricedPass small_pass() {
+    PricedPass pass;
+    const auto add = [&pass](model::OperationKind kind, TermKind term, double us, double relative) {
+        model::Operation operation;
+        operation.kind = kind;
+        operation.role = "test";
+        pass.plan.operations.push_back(operation);
+        PricedOperation priced;
+        priced.collective = model::is_collective(kind);
+        if (priced.collective) {
+            priced.latency = from_us(us / 2);
+            priced.transport = from_us(us / 2);
+        } else {
+            priced.kernel = from_us(us);
+        }
+        pass.operations.push_back(priced);
+        pass.info.push_back({term, Coverage::measured, relative});
+    };
+    add(model::OperationKind::gemm, TermKind::dense, 30, 0.1);
+    add(model::OperationKind::experts, TermKind::experts, 50, 0.2);
+    add(model::OperationKind::all_reduce, TermKind::latency, 20, 0.05);
+    return pass;
+}
+
+TEST(PassCost, Terms_sum_to_the_total_in_every_launch_mode) {
+    const PricedPass pass = small_pass();
+    const HostConstants host;
+    for (const auto mode :
+         {model::LaunchMode::eager, model::LaunchMode::piecewise, model::LaunchMode::graph}) {
+        const PassTimes times = simulate_pass(pass.operations, 8, mode, host, Random(5));
+        const PassCost cost = pass_cost(pass, times, host);
+        double sum = 0;
+        for (const PassTerm& term : cost.terms) sum += term.ms;
+        EXPECT_NEAR(sum, cost.total_ms, 1e-9);
+    }
+}
+
+TEST(PassCost, Each_term_has_its_own_time_and_uncertainty) {
+    const PricedPass pass = small_pass();
+    HostConstants host;
+    host.kernel_jitter = 0;
+    host.rank_spread = 0;
+    const PassTimes times = simulate_pass(pass.operations, 2, model::LaunchMode::graph, host, Random(5));
+    const PassCost cost = pass_cost(pass, times, host);
+    const auto term = [&cost](TermKind kind) { return cost.terms[static_cast<int>(kind)]; };
+    EXPECT_NEAR(term(TermKind::dense).ms, 0.030, 1e-9);
+    EXPECT_NEAR(term(TermKind::experts).ms, 0.050, 1e-9);
+    EXPECT_NEAR(term(TermKind::experts).sigma_ms, 0.010, 1e-9);
+    EXPECT_NEAR(term(TermKind::latency).ms, 0.010, 1e-9);
+    EXPECT_NEAR(term(TermKind::transport).ms, 0.010, 1e-9);
+    EXPECT_NEAR(term(TermKind::wait).ms, 0, 1e-9);
+    EXPECT_EQ(cost.collectives, 1);
+    EXPECT_EQ(cost.kernels, 2);
+}
+
+TEST(PassCost, The_rank_that_others_wait_for_waits_least) {
+    const PricedPass pass = small_pass();
+    HostConstants host;
+    host.kernel_jitter = 0.2;
+    const PassTimes times = simulate_pass(pass.operations, 8, model::LaunchMode::graph, host, Random(5));
+    const PassCost cost = pass_cost(pass, times, host);
+    EXPECT_NEAR(cost.fastest_wait_ms, 0, 1e-9);
+    EXPECT_GT(cost.slowest_wait_ms, 0);
+}
+
+}  // namespace
+}  // namespace draftboard::sim

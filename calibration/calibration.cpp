@@ -118,6 +118,7 @@ void read_fits(const JsonReader& reader, const std::string& key, std::vector<Tab
         fit.between = static_cast<int>(part.integer_or("between", 0, 0, 1 << 30));
         fit.warm = static_cast<int>(part.integer_or("warm", 0, 0, 1 << 30));
         fit.copies = static_cast<int>(part.integer_or("copies", 1, 1, 1024));
+        fit.all_errors = read_errors(part, "all_errors");
         fit.cold_errors = read_errors(part, "cold_errors");
         fit.warm_errors = read_errors(part, "warm_errors");
         fits.push_back(std::move(fit));
@@ -298,6 +299,7 @@ Json to_json(const Calibration& calibration) {
             part["between"] = fit.between;
             part["warm"] = fit.warm;
             part["copies"] = fit.copies;
+            part["all_errors"] = errors_json(fit.all_errors);
             part["cold_errors"] = errors_json(fit.cold_errors);
             part["warm_errors"] = errors_json(fit.warm_errors);
             fits.push_back(std::move(part));
@@ -342,7 +344,9 @@ Expected<ImportResult> import_calibration(const ImportOptions& options) {
     calibration.kernels = result.report.kernels;
     calibration.kernels.name = calibration.name;
     calibration.fits = result.report.tables;
-    calibration.provenance = result.report.notes;
+    if (!options.source.empty()) calibration.provenance.push_back(options.source);
+    calibration.provenance.insert(calibration.provenance.end(), result.report.notes.begin(),
+                                  result.report.notes.end());
     if (options.scale_from != nullptr) {
         const int moved = add_scaled_kernels(calibration.kernels, options.scale_from->kernels,
                                              options.scale_from->gpu, *gpu);

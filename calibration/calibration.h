@@ -50,6 +50,7 @@ struct ImportOptions {
     std::vector<std::string> files;  ///< CSV tables, see kernel_measurements.h; may be empty with scale_from
     std::string gpu;                 ///< a name gpu_datasheet() knows
     std::string name;                ///< of the calibration; empty: the GPU's
+    std::string source;              ///< who measured, and under which terms; leads the provenance
     /// A calibration of another GPU: what `files` don't measure is moved from it by datasheet ratios.
     const Calibration* scale_from = nullptr;
 };

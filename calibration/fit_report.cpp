@@ -10,8 +10,7 @@ namespace draftboard::calibration {
 std::string to_text(const FitReport& report) {
     auto tables = report.tables;
     std::stable_sort(tables.begin(), tables.end(), [](const TableFit& a, const TableFit& b) {
-        return std::max(a.cold_errors.median, a.warm_errors.median) >
-               std::max(b.cold_errors.median, b.warm_errors.median);
+        return a.all_errors.median > b.all_errors.median;
     });
     std::string text =
         "Errors are |predicted/measured - 1| of rows that the fit did not see; cold: beyond L2, which is what plans pay.\n";
@@ -25,6 +24,7 @@ std::string to_text(const FitReport& report) {
             text += fmt::format("  {}: median {:.1f} %, p90 {:.1f} %, worst {:.0f} %, bias {:+.1f} %\n", name,
                                 100 * errors.median, 100 * errors.p90, 100 * errors.worst, 100 * errors.bias);
         };
+        line("all", table.all_errors);
         line("cold", table.cold_errors);
         line("warm", table.warm_errors);
         if (!table.cold_by_m.empty()) {

@@ -18,11 +18,11 @@ struct KnownGpu {
 std::vector<KnownGpu> known_gpus() {
     std::vector<KnownGpu> gpus;
     model::GpuSpec rtx;
-    rtx.name = "NVIDIA RTX PRO 6000 Blackwell";
+    rtx.name = "NVIDIA RTX PRO 6000 Blackwell Server Edition";
     rtx.compute_capability = "12.0";
     rtx.memory_bytes = 97887.0 * 1024 * 1024;
     rtx.memory_gb_s = 1792;
-    rtx.l2_bytes = 128e6;
+    rtx.l2_bytes = 128.0 * 1024 * 1024;
     rtx.multiprocessors = 188;
     rtx.bf16_tflops = 468;
     rtx.fp8_tflops = 936;
@@ -35,21 +35,23 @@ std::vector<KnownGpu> known_gpus() {
     model::GpuSpec h200;
     h200.name = "NVIDIA H200";
     h200.compute_capability = "9.0";
-    h200.memory_bytes = 141e9;
+    h200.memory_bytes = 143771.0 * 1024 * 1024;
     h200.memory_gb_s = 4800;
-    h200.l2_bytes = 50e6;
+    h200.l2_bytes = 60.0 * 1024 * 1024;
     h200.multiprocessors = 132;
     h200.bf16_tflops = 989;
     h200.fp8_tflops = 1979;
-    h200.source = "NVIDIA H200 datasheet (dense rates are half the sparse ones); H100 architecture paper (L2)";
+    h200.source =
+        "NVIDIA H200 datasheet (bandwidth; dense rates are half the sparse ones); memory, multiprocessors and L2 as the "
+        "device reports them";
     gpus.push_back({{"h200", "h200_sxm"}, h200});
 
     model::GpuSpec l40s;
     l40s.name = "NVIDIA L40S";
     l40s.compute_capability = "8.9";
-    l40s.memory_bytes = 48e9;
+    l40s.memory_bytes = 46068.0 * 1024 * 1024;
     l40s.memory_gb_s = 864;
-    l40s.l2_bytes = 96e6;
+    l40s.l2_bytes = 96.0 * 1024 * 1024;
     l40s.multiprocessors = 142;
     l40s.bf16_tflops = 362;
     l40s.fp8_tflops = 733;

@@ -134,8 +134,8 @@ Unknowns fit(const std::vector<Sample>& samples, const std::vector<char>& used, 
     return x;
 }
 
-// Corrections by number of rows: the median of measured / predicted over cold rows of equal m, drawn towards 1 by two
-// rows' worth of doubt; only where at least three rows stand behind it.
+// Corrections by m: the median of measured / predicted over cold rows of equal m, drawn towards 1 by one
+// row's worth of doubt; only where at least two rows stand behind it.
 std::vector<sim::ResidualPoint> residuals_of(const std::vector<Sample>& samples,
                                              const std::vector<char>& used, const Unknowns& x,
                                              const Settings& settings) {
@@ -147,11 +147,11 @@ std::vector<sim::ResidualPoint> residuals_of(const std::vector<Sample>& samples,
     }
     std::vector<sim::ResidualPoint> points;
     for (auto& [m, logs] : ratios) {
-        if (logs.size() < 3) continue;
+        if (logs.size() < 2) continue;
         const auto middle = logs.begin() + static_cast<std::ptrdiff_t>(logs.size() / 2);
         std::nth_element(logs.begin(), middle, logs.end());
         const double n = static_cast<double>(logs.size());
-        points.push_back({std::log2(m), std::exp(*middle * n / (n + 2))});
+        points.push_back({std::log2(m), std::exp(*middle * n / (n + 1))});
     }
     return points;
 }
@@ -295,7 +295,7 @@ Expected<KernelFit> fit_kernel(const std::vector<FitRow>& rows, const FitShape& 
     const auto fitted = [&](const std::vector<char>& rows_used) {
         const Unknowns x = fit(samples, rows_used, settings);
         auto constants = constants_of(x, settings);
-        constants.residuals = residuals_of(samples, rows_used, x, settings);
+        if (shape.residuals) constants.residuals = residuals_of(samples, rows_used, x, settings);
         return constants;
     };
     result.left_out_error.assign(samples.size(), 0);

@@ -43,6 +43,7 @@ struct FitShape {
     bool items = false;
     bool serial = false;
     bool flops = true;
+    bool residuals = true;  ///< corrections by m: for kernels whose m is not the number of sequences
     std::vector<int> copies = {1};            ///< candidates
     std::vector<double> serial_limits = {0};  ///< candidates
 };
@@ -85,6 +86,7 @@ struct TableFit {
     int between = 0;
     int warm = 0;
     int copies = 1;
+    ErrorSummary all_errors;  ///< cold and warm
     ErrorSummary cold_errors;
     ErrorSummary warm_errors;
     std::vector<BucketError> cold_by_m;

@@ -37,9 +37,13 @@ FitShape shape_of(OperationKind kind) {
         case OperationKind::attention:
             shape.items = true;
             shape.serial = true;
+            shape.residuals = false;
             shape.serial_limits = {0, 2048, 4096, 8192, 16384, 32768};
             break;
-        default: shape.flops = false; break;
+        default:
+            shape.flops = false;
+            shape.residuals = false;
+            break;
     }
     return shape;
 }
@@ -125,6 +129,9 @@ void report_tables(const KernelMeasurements& measurements, const Fitted& fitted,
         }
         table.cold = static_cast<int>(cold.size());
         table.warm = static_cast<int>(warm.size());
+        std::vector<double> both = cold;
+        both.insert(both.end(), warm.begin(), warm.end());
+        table.all_errors = summarize(std::move(both));
         table.cold_errors = summarize(std::move(cold));
         table.warm_errors = summarize(std::move(warm));
         for (auto& [m, errors] : by_m) table.cold_by_m.push_back({m, summarize(std::move(errors))});
@@ -145,9 +152,9 @@ void add_entry(const KernelMeasurements& measurements, Fitted fitted, const sim:
 // measured; how many kernels each is made of is as in sim::datasheet_kernels().
 void add_small_kernels(double smallest_us, double bandwidth_gb_s, FitReport& report) {
     if (!(smallest_us > 0) || !(bandwidth_gb_s > 0)) return;
-    const std::map<std::string, int> kernels = {{"norm", 1},   {"elementwise", 1}, {"router", 1},
-                                                {"embedding", 1}, {"sample", 2},   {"accept", 1},
-                                                {"copy", 1}};
+    const std::map<std::string, int> kernels = {
+        {"batched_gemm", 1}, {"norm", 1},   {"elementwise", 1}, {"router", 1},
+        {"embedding", 1},    {"sample", 2}, {"accept", 1},      {"copy", 1}};
     for (const auto& [name, count] : kernels) {
         sim::KernelConstants constants;
         constants.fixed_us = count * smallest_us;
@@ -159,7 +166,7 @@ void add_small_kernels(double smallest_us, double bandwidth_gb_s, FitReport& rep
             count, smallest_us);
         report.kernels.entries[name + "/any/any"] = constants;
     }
-    report.notes.push_back(fmt::format("norm, elementwise, router, embedding, sample, accept and copy are not "
+    report.notes.push_back(fmt::format("batched_gemm, norm, elementwise, router, embedding, sample, accept and copy are not "
                                        "measured; they take {:.2f} us a kernel", smallest_us));
 }
 

@@ -168,7 +168,7 @@ Expected<void> read_experts(const CsvTable& table, const std::vector<std::size_t
         out.rows.push_back(std::move(one));
     }
     if (large > 0) {
-        out.notes.push_back(fmt::format("{}: {} rows with more than {} tokens left out (prefill)", table.name(),
+        out.notes.push_back(fmt::format("{}: {} rows with more than {} tokens left out (prefill)", base_name(table.name()),
                                         large, kMaxBenchmarkTokens));
     }
     return {};
@@ -309,11 +309,11 @@ Expected<void> read_delta_net(const CsvTable& table, const std::vector<std::size
     }
     if (prefill > 0) {
         out.notes.push_back(fmt::format("{}: {} rows of the context phase left out (prefill kernels)",
-                                        table.name(), prefill));
+                                        base_name(table.name()), prefill));
     }
     if (single > 0) {
         out.notes.push_back(fmt::format(
-            "{}: {} shapes with only one of the two kernels left out", table.name(), single));
+            "{}: {} shapes with only one of the two kernels left out", base_name(table.name()), single));
     }
     return {};
 }
@@ -343,7 +343,7 @@ Expected<std::vector<std::size_t>> rows_of(const CsvTable& table, const std::vec
     }
     if (!named) {
         out.notes.push_back(fmt::format("{}: the file does not say on which GPU it was measured; taken as {}",
-                                        table.name(), systems.empty() ? "given" : systems.front()));
+                                        base_name(table.name()), systems.empty() ? "given" : systems.front()));
     }
     return rows;
 }

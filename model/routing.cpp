@@ -210,10 +210,11 @@ DistinctExperts distinct_from_trace(const RoutingTrace& trace, int sequences, in
     const auto picks = static_cast<std::size_t>(trace.experts_per_token);
     const auto layers = static_cast<std::size_t>(trace.layers);
     const double work = static_cast<double>(sequences) * width * static_cast<double>(picks);
-    constexpr double kWork = 2e6;  // picks looked at in one call, a few ms
-    const auto samples = static_cast<std::size_t>(
-        std::clamp(kWork / std::max(1.0, work), 1.0, static_cast<double>(tokens * layers)));
-    const std::size_t used_layers = std::min(layers, std::max<std::size_t>(1, samples / 16));
+    constexpr double kWork = 2e6;     // picks looked at in one call, a few ms
+    constexpr double kSamples = 4096;  // windows over all layers; the same ones for every T with k S T < 488
+    const auto samples = static_cast<std::size_t>(std::clamp(
+        kWork / std::max(1.0, work), 1.0, std::min(kSamples, static_cast<double>(tokens * layers))));
+    const std::size_t used_layers = std::min(layers, samples);
     const std::size_t windows = std::min(tokens, std::max<std::size_t>(1, samples / used_layers));
     // A step that covers the trace several times touches nothing new after the first round.
     const auto lanes = std::min<std::size_t>(static_cast<std::size_t>(sequences), tokens);
@@ -306,15 +307,14 @@ std::vector<double> power_law_probabilities(int experts, int experts_per_token, 
     for (std::size_t e = 0; e < p.size(); ++e) p[e] = std::pow(static_cast<double>(e) + 1.0, -alpha);
     // Scale to sum k; what exceeds 1 is certain, and the rest shares what remains. p falls with e, so the
     // certain ones are a prefix.
+    std::vector<double> rest_from(p.size() + 1, 0.0);  // summed smallest first, so that nothing cancels
+    for (std::size_t e = p.size(); e-- > 0;) rest_from[e] = rest_from[e + 1] + p[e];
     std::size_t certain = 0;
-    double rest = std::accumulate(p.begin(), p.end(), 0.0);
     double scale = 0;
     while (certain < p.size()) {
         const double remaining = static_cast<double>(experts_per_token) - static_cast<double>(certain);
-        scale = rest > 0 ? remaining / rest : 0;
+        scale = rest_from[certain] > 0 ? remaining / rest_from[certain] : 0;
         if (remaining <= 0 || p[certain] * scale <= 1) break;
-        rest -= p[certain];
-        if (rest < 1e-300) rest = 0;
         ++certain;
     }
     for (std::size_t e = 0; e < p.size(); ++e) p[e] = e < certain ? 1.0 : std::clamp(p[e] * scale, 0.0, 1.0);

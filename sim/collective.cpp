@@ -65,6 +65,7 @@ struct CollectiveModel::Impl {
     CollectiveNetwork network;
     std::map<std::vector<int>, Ring> rings;
     std::map<Key, CollectiveTime> remembered;
+    std::map<std::pair<std::vector<int>, Protocol>, double> exchange_s_per_byte;
 
     Impl(const model::Machine& the_machine, CollectiveSettings the_settings,
          const CollectiveConstants& the_constants)
@@ -81,6 +82,10 @@ struct CollectiveModel::Impl {
             case Transport::nvlink: return constants.nvlink;
         }
         return constants.peer;
+    }
+
+    [[nodiscard]] NcclBelief belief() const {
+        return {constants.inter_cpu_gb_s, static_cast<int>(constants.peer_ranks)};
     }
 
     [[nodiscard]] Expected<bool> check(const CollectiveRequest& request) const {
@@ -121,7 +126,7 @@ struct CollectiveModel::Impl {
     [[nodiscard]] Expected<const Ring*> ring_of(const std::vector<int>& gpus) {
         const auto known = rings.find(gpus);
         if (known != rings.end()) return &known->second;
-        auto graph = nccl_graph(machine, router, gpus, settings, constants.inter_cpu_gb_s);
+        auto graph = nccl_graph(machine, router, gpus, settings, belief());
         if (!graph) return tl::unexpected(graph.error());
         Ring ring;
         ring.graph = std::move(*graph);
@@ -323,11 +328,11 @@ struct CollectiveModel::Impl {
     }
 
     [[nodiscard]] bool nccl_peer(int from, int to, int ranks) const {
-        return nccl_reaches(machine, router, settings, from, to, ranks);
+        return nccl_reaches(machine, router, settings, from, to, ranks, belief());
     }
 
     [[nodiscard]] Expected<Terms> price_exchange(const CollectiveRequest& request, const Ring& ring,
-                                                 const CollectiveChoice& choice) const {
+                                                 const CollectiveChoice& choice) {
         const double n = static_cast<double>(request.gpus.size());
         auto pairs = all_pairs(request.gpus, &ring.graph);
         if (!pairs) return tl::unexpected(pairs.error());
@@ -344,8 +349,16 @@ struct CollectiveModel::Impl {
         }
         Terms terms;
         terms.latency_us = constants.exchange_us + (n - 2) * constants.exchange_peer_us + hop_us;
-        const double wire_us =
-            transfer_seconds(network, paths, per_peer * (simple ? 1 : kLlWire)) * 1e6;
+        // All pairs move the same bytes from the same instant: time is proportional to them.
+        const std::pair<std::vector<int>, Protocol> key{request.gpus, choice.protocol};
+        auto unit = exchange_s_per_byte.find(key);
+        if (unit == exchange_s_per_byte.end()) {
+            constexpr double kProbeBytes = 1e9;
+            if (exchange_s_per_byte.size() >= kMaxRemembered) exchange_s_per_byte.clear();
+            const double seconds = transfer_seconds(network, paths, kProbeBytes);
+            unit = exchange_s_per_byte.emplace(key, seconds / kProbeBytes).first;
+        }
+        const double wire_us = unit->second * per_peer * (simple ? 1 : kLlWire) * 1e6;
         double blocks_us = 0;
         if (simple) {
             blocks_us = per_peer * (n - 1) / (choice.channels * constants.exchange_channel_gb_s * 1e3);
@@ -515,7 +528,7 @@ struct CollectiveModel::Impl {
     }
 
     [[nodiscard]] Expected<Terms> price_nccl(const CollectiveRequest& request, const Ring& ring,
-                                             CollectiveTime& time) const {
+                                             CollectiveTime& time) {
         const int ranks = static_cast<int>(request.gpus.size());
         const std::int64_t bytes = nccl_bytes(request.operation, request.bytes, ranks);
         const auto choice = nccl_choose(ring.graph, settings, request.operation, bytes);
@@ -549,7 +562,7 @@ struct CollectiveModel::Impl {
 };
 
 CollectiveModel::CollectiveModel(const model::Machine& machine, CollectiveSettings settings)
-    : CollectiveModel(machine, settings, default_collective_constants()) {}
+    : CollectiveModel(machine, settings, CollectiveConstants{}) {}
 
 CollectiveModel::CollectiveModel(const model::Machine& machine, CollectiveSettings settings,
                                  const CollectiveConstants& constants)

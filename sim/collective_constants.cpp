@@ -30,23 +30,6 @@ constexpr std::array<OperationName, 5> kOperations = {{
     {OperationKind::send_receive, "send_receive"},
 }};
 
-TransportConstants default_peer() {
-    TransportConstants c;
-    // One-way flags between GPU kernels are in the route's latency (0.68-1.07 us measured), which is what NCCL
-    // 2.30.7 counts in all for a LL hop over PCIe (1.0 us, src/graph/tuning.cc).
-    c.ll_hop_us = 0.1;
-    // A trip of a loop that polls its own memory: two DRAM latencies of about 0.25 us. Derived.
-    c.ll_trip_us = 0.5;
-    c.ll_efficiency = 0.9;
-    c.ll128_hop_us = 1.5;  // 2.5 us a hop (tuning.cc) less the route
-    c.ll128_trip_us = 0.8;
-    c.simple_hop_us = 3.0;  // 5.7 us a hop (tuning.cc), of which slices take two
-    c.simple_slice_us = 1.0;
-    c.simple_efficiency = 0.8;  // kernel stores 44.7 GB/s where copies reach 55.5 (vllm#56128)
-    c.channel_gb_s = 12;  // 22.2 GB/s with 2 channels, 37.6 with 8 (rtx6kpro@e2c2b95, nccl-tuning.md)
-    return c;
-}
-
 }  // namespace
 
 std::string_view to_name(Transport transport) {
@@ -72,39 +55,34 @@ std::optional<OperationKind> collective_from_name(std::string_view name) {
     return std::nullopt;
 }
 
-CollectiveConstants default_collective_constants() {
-    CollectiveConstants c;
-    c.peer = default_peer();
-    c.staged = default_peer();
-    // Polling host memory over PCIe costs a read round trip (remote reads 0.72-1.45 us, p2pmark).
-    c.staged.ll_hop_us = 0.3;
-    c.staged.ll_trip_us = 1.2;
-    // 14.9 GB/s on 8 RTX 4090 over SHM where peers reach 26.3 (nccl-tests output): 0.57.
-    c.staged.simple_efficiency = 0.55;
-    // NVLink: 0.6 / 1.9 / 3.4 us a hop (tuning.cc) of which the route has 0.6; channel 25 GB/s: 360 GB/s
-    // over 24 channels is what the graph counts on, blocks reach a bit more.
-    c.nvlink.ll_hop_us = 0.1;
-    c.nvlink.ll_trip_us = 0.5;
-    c.nvlink.ll_efficiency = 0.8;
-    c.nvlink.ll128_hop_us = 1.0;
-    c.nvlink.ll128_trip_us = 0.6;
-    c.nvlink.simple_hop_us = 2.0;
-    c.nvlink.simple_slice_us = 0.7;
-    c.nvlink.simple_efficiency = 0.95;
-    c.nvlink.channel_gb_s = 25;
-
-    c.kernel_us = 5.0;  // 6.6 us base latency of ring LL (tuning.cc) includes the launch
-    c.ll_drain = 0.7;
-    c.simple_drain = 0.5;
-    c.nvls_us = 15.0;  // 25 us (tuning.cc) is cautious: 16-20 us measured on H100 for small NVLS messages
-    c.nvls_efficiency = 0.75;
-    c.exchange_us = 6.0;
-    c.exchange_peer_us = 0.5;
-    c.exchange_trip_share = 0.75;
-    c.exchange_channel_gb_s = 7.0;
-    c.custom_us = 3.5;           // 6.4 us for four GPUs, 4.5 for two (rtx6kpro one-shot; aiconfigurator tables)
-    c.custom_efficiency = 0.73;  // 40 GB/s of 55.5 between two GPUs (same tables)
-    c.host_flag_us = 1.5;        // one more round trip to host memory
+TransportConstants default_transport(Transport transport) {
+    TransportConstants c;
+    // One-way flags between GPU kernels are in the route's latency (0.68-1.07 us measured), which is what NCCL
+    // 2.30.7 counts in all for a LL hop over PCIe (1.0 us, src/graph/tuning.cc).
+    c.ll_hop_us = 0.1;
+    c.ll_trip_us = 0.5;  // a loop that polls its own memory: two DRAM latencies of about 0.25 us; derived
+    c.ll_efficiency = 0.9;
+    c.ll128_hop_us = 1.5;  // 2.5 us a hop (tuning.cc) less the route
+    c.ll128_trip_us = 0.8;
+    c.simple_hop_us = 3.0;  // 5.7 us a hop (tuning.cc), of which slices take two
+    c.simple_slice_us = 1.0;
+    c.simple_efficiency = 0.8;  // kernel stores 44.7 GB/s where copies reach 55.5 (vllm#56128)
+    c.channel_gb_s = 12;  // 22.2 GB/s with 2 channels, 37.6 with 8 (rtx6kpro@e2c2b95, nccl-tuning.md)
+    if (transport == Transport::staged) {
+        c.ll_hop_us = 0.3;
+        c.ll_trip_us = 1.2;  // polling host memory is a read round trip: 0.72-1.45 us (p2pmark)
+        c.simple_efficiency = 0.55;  // 14.9 GB/s over SHM on 8 RTX 4090 whose links copy at 26.3
+    }
+    if (transport == Transport::nvlink) {
+        // 0.6 / 1.9 / 3.4 us a hop (tuning.cc), of which the route has 0.6.
+        c.ll_efficiency = 0.8;
+        c.ll128_hop_us = 1.3;
+        c.ll128_trip_us = 0.6;
+        c.simple_hop_us = 2.0;
+        c.simple_slice_us = 0.7;
+        c.simple_efficiency = 0.95;
+        c.channel_gb_s = 20;  // 24 channels reach what 18 links carry
+    }
     return c;
 }
 
@@ -144,7 +122,7 @@ const std::vector<NamedConstant>& named_constants() {
                                 transport.second, field.second});
             }
         }
-        const std::array<std::pair<const char*, double C::*>, 13> scalars = {{
+        const std::array<std::pair<const char*, double C::*>, 14> scalars = {{
             {"kernel_us", &C::kernel_us},
             {"ll_drain", &C::ll_drain},
             {"simple_drain", &C::simple_drain},
@@ -158,6 +136,7 @@ const std::vector<NamedConstant>& named_constants() {
             {"custom_efficiency", &C::custom_efficiency},
             {"host_flag_us", &C::host_flag_us},
             {"inter_cpu_gb_s", &C::inter_cpu_gb_s},
+            {"peer_ranks", &C::peer_ranks},
         }};
         for (const auto& scalar : scalars) list.push_back({scalar.first, scalar.second, nullptr, nullptr});
         return list;
@@ -180,7 +159,7 @@ const CollectiveFitEntry* CollectiveConstants::entry(OperationKind operation,
 Expected<CollectiveConstants> parse_collective_constants(const Json& json, const std::string& name) {
     std::vector<model::Problem> problems;
     const JsonReader reader(json, problems);
-    CollectiveConstants constants = default_collective_constants();
+    CollectiveConstants constants;
     if (!reader.expect_object()) return tl::unexpected(model::to_error(problems, name));
     reader.expect_format(kFormat, kVersion);
     constants.name = reader.string_or("name", name);

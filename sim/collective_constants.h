@@ -47,29 +47,40 @@ struct CollectiveFitEntry {
     bool operator==(const CollectiveFitEntry&) const = default;
 };
 
+/// The literature's constants of a transport, each with its source in the code.
+[[nodiscard]] TransportConstants default_transport(Transport transport);
+
 struct CollectiveConstants {
-    TransportConstants peer;
-    TransportConstants staged;
-    TransportConstants nvlink;
+    TransportConstants peer = default_transport(Transport::peer);
+    TransportConstants staged = default_transport(Transport::staged);
+    TransportConstants nvlink = default_transport(Transport::nvlink);
 
-    double kernel_us = 0;      ///< a ring kernel's start and end, replayed or queued back to back
-    double ll_drain = 0;       ///< the last receive of a ring relative to a send: LL's further trips
-    double simple_drain = 0;   ///< the same of Simple's bytes
+    /// A ring kernel's start and end, replayed or queued back to back. NCCL's base latency of ring LL, 6.6 us
+    /// (2.30.7, src/graph/tuning.cc), includes the launch.
+    double kernel_us = 5.0;
+    /// The last receive of a ring relative to a send: LL's further trips, Simple's bytes. It takes the place of a
+    /// send but leaves nothing on the wire; between 0.5 and 1 on three systems (aiconfigurator tables).
+    double ll_drain = 0.7;
+    double simple_drain = 0.5;
 
-    double nvls_us = 0;        ///< NVLS: start, barrier over the multicast group
-    double nvls_efficiency = 0;  ///< share of the NVLinks' capacity
+    double nvls_us = 15.0;  ///< NVLS: start and barrier. 25 us in tuning.cc; 14-18 us measured on H200
+    double nvls_efficiency = 0.73;  ///< share of the NVLinks' capacity: tuning.cc counts on 272 of 371 GB/s
 
-    double exchange_us = 0;       ///< all_to_all: kernel start and end
-    double exchange_peer_us = 0;  ///< all_to_all: each further peer
-    double exchange_trip_share = 1;   ///< LL trips of all peers that do not overlap
-    double exchange_channel_gb_s = 0; ///< Simple: a block that sends and receives at once
+    // all_to_all: aiconfigurator tables, RTX PRO 6000.
+    double exchange_us = 6.0;             ///< kernel start and end
+    double exchange_peer_us = 0.5;        ///< each further peer
+    double exchange_trip_share = 0.75;    ///< LL trips of all peers that do not overlap
+    double exchange_channel_gb_s = 7.0;   ///< Simple: a block that sends and receives at once
 
-    double custom_us = 0;           ///< one_shot, two_shot: kernel and flags
-    double custom_efficiency = 0;   ///< share of the links' capacity that its loads and stores reach
-    double host_flag_us = 0;        ///< host_staged: flags in host memory, beyond custom_us
+    // one_shot, two_shot, host_staged.
+    double custom_us = 3.5;  ///< kernel and flags: 4.5 us over two GPUs in all (aiconfigurator tables)
+    double custom_efficiency = 0.73;  ///< share of the links that loads and stores reach: 40 of 55.5 GB/s (same)
+    double host_flag_us = 1.5;        ///< flags in host memory: one more round trip; assumed
 
-    /// NCCL's constant for the socket link that explains the measured switch points; 0: by the CPU's name.
+    /// What NCCL believes on the calibrated host, where the measured switch points tell: the socket link in
+    /// GB/s, and up to how many GPUs it lets all talk directly over any distance. 0: by the CPU's name.
     double inter_cpu_gb_s = 0;
+    double peer_ranks = 0;
 
     std::string name = "defaults";
     std::string system;                  ///< of the measurements
@@ -80,9 +91,6 @@ struct CollectiveConstants {
     [[nodiscard]] const CollectiveFitEntry* entry(model::OperationKind operation,
                                                   std::string_view implementation, int gpus) const;
 };
-
-/// From literature: NCCL's hop latencies, measured kernel store rates; each with its source in the code.
-[[nodiscard]] CollectiveConstants default_collective_constants();
 
 /// The fitted numbers by name ("staged.ll_trip_us"), for files, fits and reports.
 struct NamedConstant {

@@ -39,6 +39,9 @@ constexpr double kIntelPeerOverhead = 6.0 / 5.0;  // PCI links on a path through
 // PCIe x16: width * speed / 80, speed in 100 Mb/s a lane: 3 GB/s for Gen1 doubling up to 96 for Gen6.
 constexpr double kPcieGen1X16GbS = 3;
 
+// src/graph/paths.cc: so many GPUs of an AMD host talk directly over any distance.
+constexpr int kAmdPeerRanks = 2;
+
 // src/graph/search.cc: speeds tried inside a node.
 constexpr std::array<double, 13> kSpeeds = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
 constexpr std::array<double, 11> kSpeedsSm90 = {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
@@ -218,24 +221,28 @@ double nccl_inter_cpu_gb_s(const model::HostSpec& host) {
 }
 
 bool nccl_reaches(const Machine& machine, const Router& router, const CollectiveSettings& settings,
-                  int from, int to, int ranks) {
+                  int from, int to, int ranks, const NcclBelief& belief) {
     if (!settings.peer_to_peer || !router.peer_reachable(from, to)) return false;
     if (router.nvlinks(from, to) > 0) return true;
     PathType level = nccl_type(settings.peer_level);
-    if (level == PathType::pxb && machine.host.vendor == "AuthenticAMD" && ranks <= 2) level = PathType::sys;
+    const int far_ranks = belief.peer_ranks > 0                      ? belief.peer_ranks
+                          : machine.host.vendor == "AuthenticAMD" ? kAmdPeerRanks
+                                                                  : 0;
+    if (level == PathType::pxb && ranks <= far_ranks) level = PathType::sys;
     return nccl_type(router.path_type(from, to)) <= level;
 }
 
 Expected<NcclGraph> nccl_graph(const Machine& machine, const Router& router,
                                const std::vector<int>& gpus, const CollectiveSettings& settings,
-                               double inter_cpu_gb_s) {
+                               const NcclBelief& belief) {
     NcclGraph graph;
     graph.compute_capability = parse_capability(machine.gpu.compute_capability);
     graph.ring = ring_order(router, gpus);
     const std::size_t n = graph.ring.size();
     const std::vector<int> nodes = machine.gpus();
     const bool intel = machine.host.vendor == "GenuineIntel";
-    const double socket_link = inter_cpu_gb_s > 0 ? inter_cpu_gb_s : nccl_inter_cpu_gb_s(machine.host);
+    const double socket_link = belief.inter_cpu_gb_s > 0 ? belief.inter_cpu_gb_s
+                                                        : nccl_inter_cpu_gb_s(machine.host);
     double path = std::numeric_limits<double>::infinity();
     double total = 0;
     graph.nvlink = true;
@@ -243,7 +250,7 @@ Expected<NcclGraph> nccl_graph(const Machine& machine, const Router& router,
         const int from = graph.ring[i];
         const int to = graph.ring[(i + 1) % n];
         const PathType type = nccl_type(router.path_type(from, to));
-        const bool peer = nccl_reaches(machine, router, settings, from, to, static_cast<int>(n));
+        const bool peer = nccl_reaches(machine, router, settings, from, to, static_cast<int>(n), belief);
         const bool nvlink = peer && router.nvlinks(from, to) > 0;
         graph.peer.push_back(peer);
         graph.nvlink = graph.nvlink && nvlink;

@@ -43,21 +43,26 @@ struct NcclGraph {
     [[nodiscard]] bool through_host() const;  ///< some hop is staged in host memory
 };
 
-/// `inter_cpu_gb_s` > 0 replaces NCCL's constant for the socket link: a calibration that has seen which
-/// switch points a host really shows knows better than the CPU's name.
+/// What NCCL takes from the CPU's name, where a calibration that has seen a host's switch points knows better.
+struct NcclBelief {
+    double inter_cpu_gb_s = 0;  ///< the link between sockets; 0: nccl_inter_cpu_gb_s(host)
+    int peer_ranks = 0;  ///< up to so many GPUs talk directly over any distance; 0: 2 on AMD, else none
+};
+
 [[nodiscard]] model::Expected<NcclGraph> nccl_graph(const model::Machine& machine,
                                                     const model::Router& router,
                                                     const std::vector<int>& gpus,
                                                     const model::CollectiveSettings& settings,
-                                                    double inter_cpu_gb_s = 0);
+                                                    const NcclBelief& belief = {});
 
 /// NCCL's constant for the link between the sockets of this host, GB/s.
 [[nodiscard]] double nccl_inter_cpu_gb_s(const model::HostSpec& host);
 
 /// Whether NCCL moves bytes directly between two of `ranks` GPUs (else through host memory): the driver allows it
-/// and the path is no farther than settings.peer_level; on AMD with at most two GPUs any distance will do.
+/// and the path is no farther than settings.peer_level; at peer_level's default, up to belief.peer_ranks GPUs any distance will do.
 [[nodiscard]] bool nccl_reaches(const model::Machine& machine, const model::Router& router,
-                                const model::CollectiveSettings& settings, int from, int to, int ranks);
+                                const model::CollectiveSettings& settings, int from, int to, int ranks,
+                                const NcclBelief& belief = {});
 
 /// One row of NCCL's table. `nvls`: reduced inside the NVSwitch; algorithm then reads `tree`.
 struct NcclOption {

@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::string_view kConfigName = "config.json";
 
+// Patterns times layers. The longest published lists have 195 wildcards for 60 layers; a hostile
+// one could keep a reader busy for minutes.
+constexpr std::size_t kMaxPatternWork = 100'000;
+
 /// Where the text model's fields are: text_config where the config wraps one, else the root.
 struct TextModel {
     const Json* fields = nullptr;
@@ -137,6 +141,11 @@ Expected<Architecture> architecture_from_config(const Json& config,
     const auto scheme = read_quantization(
         quantization, pointer, hf_quant_config ? &*hf_quant_config : nullptr, plain, source);
     if (!scheme) return tl::unexpected(scheme.error());
+    if (scheme->lookup_cost() * architecture.layers.size() > kMaxPatternWork) {
+        return fail(ErrorCode::too_large,
+                    "the quantization lists more patterns than can be tried for this many layers",
+                    source, "name modules in full, or use fewer wildcards");
+    }
     resolve_formats(architecture, naming, *scheme);
     if (const auto contradictions = architecture.validate(); !contradictions.empty()) {
         return tl::unexpected(to_error(contradictions, source));

@@ -140,7 +140,6 @@ void resolve_formats(Architecture& architecture, const ModuleNaming& naming,
         architecture.mtp[i].projection = WeightFormat::plain(scheme.plain());
     }
     for (std::string& note : resolver.notes()) architecture.notes.push_back(std::move(note));
-    for (const std::string& note : scheme.notes()) architecture.notes.push_back(note);
 }
 
 }  // namespace draftboard::model

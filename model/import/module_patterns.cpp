@@ -84,6 +84,7 @@ std::string ModulePatterns::add_regex(std::string_view pattern) {
         return fmt::format("more than {} regular expressions", kMaxRegexes);
     RE2::Options options;
     options.set_log_errors(false);
+    options.set_encoding(RE2::Options::EncodingLatin1);  // module names are ASCII; smaller programs
     options.set_max_mem(1 << 20);
     auto regex =
         std::make_shared<const RE2>(re2::StringPiece(pattern.data(), pattern.size()), options);
@@ -91,8 +92,15 @@ std::string ModulePatterns::add_regex(std::string_view pattern) {
         return fmt::format("the regular expression \"{}\" can't be used: {}", printable(pattern),
                            printable(regex->error()));
     }
+    if (regex->ProgramSize() > kMaxRegexProgram) {
+        return fmt::format("the regular expression \"{}\" is too complex", printable(pattern));
+    }
     regexes_.push_back(std::move(regex));
     return {};
+}
+
+std::size_t ModulePatterns::cost() const {
+    return wildcards_.size() + kRegexCost * regexes_.size();
 }
 
 std::string ModulePatterns::add(std::string_view entry) {
@@ -103,6 +111,10 @@ std::string ModulePatterns::add(std::string_view entry) {
         if (wildcards_.size() >= kMaxWildcards)
             return fmt::format("more than {} wildcards", kMaxWildcards);
         wildcards_.emplace_back(entry);
+        // "model.layers.*.self_attn" means the modules below it as well.
+        if (rule_ == NameRule::component && entry.back() != '*') {
+            wildcards_.push_back(std::string(entry) + ".*");
+        }
         return {};
     }
     while (rule_ == NameRule::component && !entry.empty() && entry.back() == '.')
@@ -132,8 +144,6 @@ bool ModulePatterns::matches_one(const std::string& module) const {
     }
     for (const std::string& wildcard : wildcards_) {
         if (wildcard_match(wildcard, module)) return true;
-        // "model.layers.*.self_attn" means the modules below it as well.
-        if (rule_ == NameRule::component && wildcard_match(wildcard + ".*", module)) return true;
     }
     for (const auto& regex : regexes_) {
         if (regex->Match(module, 0, module.size(), RE2::ANCHOR_START, nullptr, 0)) return true;

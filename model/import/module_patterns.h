@@ -35,8 +35,10 @@ enum class NameRule {
 
 inline constexpr std::size_t kMaxPatternLength = 512;
 inline constexpr std::size_t kMaxExactNames = 200'000;
-inline constexpr std::size_t kMaxWildcards = 4096;
+inline constexpr std::size_t kMaxWildcards = 8192;
 inline constexpr std::size_t kMaxRegexes = 256;
+inline constexpr std::size_t kRegexCost = 4;   ///< of one lookup, in wildcards
+inline constexpr int kMaxRegexProgram = 1000;  ///< RE2 instructions; bounds the time of one match
 
 /// fnmatch of Python: * any characters, ? one, [abc] and [!a-z] sets. Time O(|pattern| * |text|).
 [[nodiscard]] bool wildcard_match(std::string_view pattern, std::string_view text);
@@ -54,6 +56,8 @@ class ModulePatterns {
     [[nodiscard]] bool empty() const {
         return names_.empty() && wildcards_.empty() && regexes_.empty();
     }
+    /// Work of one lookup, in wildcards (a regular expression weighs kRegexCost); names are hashed.
+    [[nodiscard]] std::size_t cost() const;
     [[nodiscard]] bool contains_name(const std::string& name) const {
         return names_.count(name) > 0;
     }

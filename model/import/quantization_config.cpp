@@ -50,6 +50,12 @@ WeightFormat QuantizationScheme::format_of(const std::string& module, ModuleClas
     return stored_plain;
 }
 
+std::size_t QuantizationScheme::lookup_cost() const {
+    std::size_t cost = excluded_.cost();
+    for (const Rule& rule : rules_) cost += rule.targets.cost();
+    return cost;
+}
+
 /// Fills a scheme from one document; a method for each syntax.
 class QuantizationReader {
  public:

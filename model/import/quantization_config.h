@@ -46,7 +46,8 @@ class QuantizationScheme {
 
     [[nodiscard]] NumberFormat plain() const { return plain_; }
     [[nodiscard]] const std::optional<NumberFormat>& kv_format() const { return kv_format_; }
-    [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+    /// Work of one format_of(), in wildcards tried; see ModulePatterns::cost().
+    [[nodiscard]] std::size_t lookup_cost() const;
 
  private:
     friend class QuantizationReader;  // fills it; see quantization_config.cpp
@@ -65,7 +66,6 @@ class QuantizationScheme {
     bool converts_routers_ = true;
     bool converts_lm_head_ = true;
     std::optional<NumberFormat> kv_format_;
-    std::vector<std::string> notes_;
 };
 
 /// `config`: the quantization_config object found at `pointer` of the file `source`, or null;

@@ -6,6 +6,8 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "model/data_library.h"
 #include "model/machine_builder.h"
@@ -189,7 +191,8 @@ std::string labels(const std::string& name) {
     const auto machine = find_machine(name, kData);
     if (!machine) return machine.error().to_text();
     std::string text;
-    for (const Json& row : machine_report(*machine)["topology"]) {
+    const Json report = machine_report(*machine);
+    for (const Json& row : report["topology"]) {
         for (const Json& cell : row) text += cell.get<std::string>() + " ";
         text += "\n";
     }
@@ -239,6 +242,47 @@ TEST(ShippedMachines, Single_flows_are_within_five_percent_of_the_published_copi
     near(*switches, 0, 2, TransferKind::write, 53.8);
     near(*switches, 0, 4, TransferKind::write, 36.8);
     near(*switches, 0, 4, TransferKind::read, 40.1);
+}
+
+/// The fields of a CSV line; commas inside double quotes do not separate.
+std::vector<std::string> csv_fields(const std::string& line) {
+    std::vector<std::string> fields(1);
+    bool quoted = false;
+    for (const char c : line) {
+        if (c == '"')
+            quoted = !quoted;
+        else if (c == ',' && !quoted)
+            fields.emplace_back();
+        else
+            fields.back() += c;
+    }
+    return fields;
+}
+
+TEST(ShippedMachines, Every_published_pair_of_the_switched_box_is_within_eight_percent) {
+    const std::string path = DRAFTBOARD_SHARED_DIR "/published/p2p.csv";
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
+    const auto machine = find_machine("8x-rtx-pro-6000-switches", kData);
+    ASSERT_TRUE(machine);
+    const Router router(*machine);
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    // id,platform,gpu_model,pair_class,src,dst,flows,direction,op,size_bytes,bandwidth_gbps,...,tool
+    int pairs = 0;
+    while (std::getline(file, line)) {
+        const auto fields = csv_fields(line);
+        if (fields.size() < 14 || fields[13] != "p2pmark" || fields[7] != "uni") continue;
+        if (!fields[1].starts_with("ASUS ESC8000A") || fields[4].size() != 1) continue;
+        if (fields[5].size() != 1 || fields[10].empty()) continue;
+        const double published = std::stod(fields[10]);
+        const auto route =
+            router.gpu_to_gpu(fields[4][0] - '0', fields[5][0] - '0', TransferKind::write);
+        ASSERT_TRUE(route) << line;
+        EXPECT_NEAR(route->bottleneck_gb_s, published, 0.08 * published) << line;
+        ++pairs;
+    }
+    EXPECT_GT(pairs, 20);
 }
 
 TEST(ShippedMachines, Four_flows_across_sockets_share_what_was_measured) {

@@ -7,6 +7,8 @@
 
 #include <limits>
 
+#include <fmt/format.h>
+
 #include "model/link_defaults.h"
 #include "model/machine_builder.h"
 #include "model/machine_report.h"
@@ -106,7 +108,7 @@ TEST(Machine, A_cycle_of_pcie_links_is_refused_and_one_of_sockets_is_not) {
     builder.add_gpu(c, 5, 16);
     ASSERT_TRUE(builder.build());
     const int closing = builder.connect(a, c, LinkKind::pcie, internal_figures(), 5, 16);
-    EXPECT_TRUE(has_problem(builder.machine(), "/links/" + std::to_string(closing), "cycle"));
+    EXPECT_TRUE(has_problem(builder.machine(), fmt::format("/links/{}", closing), "cycle"));
 
     MachineBuilder sockets("sockets");
     for (int i = 0; i < 3; ++i) {
@@ -131,11 +133,11 @@ TEST(Machine, Gpus_that_no_path_connects_are_named) {
     MachineBuilder builder("islands");
     const int gpu0 = builder.add_gpu(builder.add_root_port(builder.add_numa(0, 0)), 5, 16);
     const int gpu1 = builder.add_gpu(builder.add_root_port(builder.add_numa(1, 1)), 5, 16);
-    EXPECT_TRUE(has_problem(builder.machine(), "/nodes/" + std::to_string(gpu1), "no path joins"));
+    EXPECT_TRUE(has_problem(builder.machine(), fmt::format("/nodes/{}", gpu1), "no path joins"));
     // NVLink alone does not make a machine: host traffic would still be cut.
     builder.machine().gpu.compute_capability = "9.0";
     builder.connect_nvlink(gpu0, gpu1, 18);
-    EXPECT_TRUE(has_problem(builder.machine(), "/nodes/" + std::to_string(gpu1), "no path joins"));
+    EXPECT_TRUE(has_problem(builder.machine(), fmt::format("/nodes/{}", gpu1), "no path joins"));
 }
 
 TEST(Machine, A_gpu_without_a_host_is_refused) {
@@ -176,7 +178,7 @@ TEST(Machine, Too_many_nodes_links_or_gpus_end_at_once) {
     EXPECT_EQ(machine.validate()[0].place, "/links");
     MachineBuilder builder("many");
     const int hub = builder.add_switch(builder.add_numa(0), 5, 16);
-    for (int i = 0; i <= kMaxGpus; ++i) builder.add_gpu(hub, 5, 16, {}, "g" + std::to_string(i));
+    for (int i = 0; i <= kMaxGpus; ++i) builder.add_gpu(hub, 5, 16, {}, fmt::format("g{}", i));
     EXPECT_TRUE(has_problem(builder.machine(), "/nodes", "1025 GPUs"));
 }
 
@@ -278,7 +280,7 @@ RC_GTEST_PROP(Machine, Random_graphs_are_validated_without_a_crash, ()) {
     const int nodes = *rc::gen::inRange(0, 12);
     for (int i = 0; i < nodes; ++i) {
         MachineNode node;
-        node.id = "n" + std::to_string(*rc::gen::inRange(0, 14));
+        node.id = fmt::format("n{}", *rc::gen::inRange(0, 14));
         node.kind = static_cast<NodeKind>(*rc::gen::inRange(0, 7));
         node.numa = *rc::gen::inRange(-1, 3);
         machine.nodes.push_back(node);

@@ -7,6 +7,8 @@
 #include <limits>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "model/machine.h"
 #include "model/machine_builder.h"
 
@@ -278,7 +280,9 @@ TEST(Router, Nvlink_is_used_alone_and_never_through_a_third_gpu) {
     EXPECT_EQ(router.nvlinks(0, 2), 0);
     // 4 links of 20 GB/s.
     EXPECT_DOUBLE_EQ(router.gpu_to_gpu(0, 1, TransferKind::write)->bottleneck_gb_s, 80);
-    for (const Hop& hop : router.gpu_to_gpu(0, 2, TransferKind::write)->hops) {
+    const auto far = router.gpu_to_gpu(0, 2, TransferKind::write);
+    ASSERT_TRUE(far);
+    for (const Hop& hop : far->hops) {
         EXPECT_NE(builder.machine().links[hop.link].kind, LinkKind::nvlink);
     }
 }
@@ -340,7 +344,7 @@ TEST(Router, A_thousand_gpus_behind_nested_switches_are_labelled_quickly) {
     MachineBuilder builder("large");
     const int top = builder.add_switch(builder.add_root_port(builder.add_numa(0)), 5, 16);
     for (int s = 0; s < 32; ++s) {
-        const int leaf = builder.add_switch(top, 5, 16, "s" + std::to_string(s));
+        const int leaf = builder.add_switch(top, 5, 16, fmt::format("s{}", s));
         for (int g = 0; g < 32; ++g) builder.add_gpu(leaf, 5, 16);
     }
     const Router router(builder.machine());

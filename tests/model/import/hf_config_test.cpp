@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/import/hf_config.h"
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -266,6 +267,28 @@ TEST(HfConfig, Contradictions_are_refused_where_they_stand) {
     config = shipped("deepseek-v3");
     config["topk_group"] = 9;
     EXPECT_FALSE(from(config));
+}
+
+TEST(HfConfig, Hostile_exclusion_lists_end_in_an_error_or_in_good_time) {
+    const auto seconds = [](const Json& list, int layers) {
+        Json config = tiny_llama();
+        config["num_hidden_layers"] = layers;
+        config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}};
+        config["quantization_config"]["modules_to_not_convert"] = list;
+        const auto start = std::chrono::steady_clock::now();
+        const auto result = from(config);
+        if (!result) {
+            EXPECT_EQ(result.error().code, ErrorCode::too_large) << result.error().to_text();
+        }
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    Json wildcards = Json::array();
+    for (int i = 0; i < 4000; ++i) wildcards.push_back("*m*o*d*e*l*.*l*a*y*e*r*s*." + std::to_string(i) + "*x");
+    EXPECT_LT(seconds(wildcards, 1000), 5);  // refused
+    EXPECT_LT(seconds(wildcards, 25), 5);    // tried
+    Json regexes = Json::array();
+    for (int i = 0; i < 90; ++i) regexes.push_back("re:(.*[a-z]){20}.*[mnop]{30}.{250}" + std::to_string(i));
+    EXPECT_LT(seconds(regexes, 270), 20);
 }
 
 TEST(HfConfig, Documents_that_are_no_objects_are_refused) {

@@ -88,6 +88,7 @@ std::vector<NamedConstant> active_constants(const std::vector<Row>& rows,
         const sim::CollectiveChoice& choice = times[i].choice;
         if (choice.implementation != Implementation::nccl) {
             in_use.insert({"custom_us", "custom_efficiency"});
+            if (choice.implementation == Implementation::two_shot) in_use.insert("custom_phase_us");
             continue;
         }
         const std::string transport = nvlink ? "nvlink." : (choice.through_host ? "staged." : "peer.");
@@ -107,7 +108,8 @@ std::vector<NamedConstant> active_constants(const std::vector<Row>& rows,
             }
         }
         if (exchange) {
-            in_use.insert({"exchange_us", "exchange_peer_us", "exchange_trip_share", "exchange_channel_gb_s"});
+            in_use.insert({"exchange_us", "exchange_peer_us", "exchange_trip_share", "exchange_channel_gb_s",
+                           "exchange_efficiency"});
         }
     }
     std::vector<NamedConstant> active;
@@ -322,6 +324,10 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
     if (!solution) return tl::unexpected(solution.error());
     fit.constants = solution->constants;
     fit.fitted = solution->fitted;
+    // Four digits are all that the data hold; the file then says what was used, to the last bit.
+    for (const NamedConstant& constant : sim::named_constants()) {
+        constant.set(fit.constants, std::stod(fmt::format("{:.4g}", constant.get(fit.constants))));
+    }
 
     const auto times = predictor.times(fit.constants);
     if (!times) return tl::unexpected(times.error());
@@ -379,7 +385,8 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
             entry.bytes_high = std::max(entry.bytes_high, point->measurement.bytes);
         }
         entry.points = static_cast<int>(points.size());
-        entry.error = std::sqrt(squares / static_cast<double>(points.size()));
+        entry.error =
+            std::stod(fmt::format("{:.3g}", std::sqrt(squares / static_cast<double>(points.size()))));
         fit.constants.entries.push_back(std::move(entry));
     }
     fit.constants.system = measurements.front().system;
@@ -389,16 +396,23 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
     provenance["source"] = options.source;
     provenance["machine"] = machine.name;
     provenance["points"] = fit.points.size();
-    provenance["mean_error"] = fit.mean_error;
-    provenance["worst_error"] = fit.worst_error;
-    provenance["held_out_mean_error"] = fit.held_out_mean_error;
-    provenance["held_out_worst_error"] = fit.held_out_worst_error;
+    const auto rounded = [](double value) { return std::stod(fmt::format("{:.3g}", value)); };
+    provenance["mean_error"] = rounded(fit.mean_error);
+    provenance["worst_error"] = rounded(fit.worst_error);
+    provenance["held_out_mean_error"] = rounded(fit.held_out_mean_error);
+    provenance["held_out_worst_error"] = rounded(fit.held_out_worst_error);
     model::Json evidence = model::Json::array();
     for (const BeliefEvidence& candidate : fit.evidence) {
         evidence.push_back({{"inter_cpu_gb_s", candidate.inter_cpu_gb_s},
                             {"peer_ranks", candidate.peer_ranks},
-                            {"loss", candidate.loss}});
+                            {"loss", rounded(candidate.loss)}});
     }
+    // How tightly the rows hold each constant: one standard error of its logarithm. Near 1 and above: its default.
+    model::Json held = model::Json::object();
+    for (const FittedConstant& constant : fit.fitted) {
+        held[constant.name] = std::stod(fmt::format("{:.2g}", constant.standard_error));
+    }
+    provenance["relative_standard_errors"] = std::move(held);
     provenance["nccl_belief_evidence"] = std::move(evidence);
     fit.constants.provenance = std::move(provenance);
     return fit;

@@ -31,19 +31,21 @@ int main(int argc, char** argv) {
     std::string machine_path;
     std::vector<std::string> also;
     std::string out;
+    std::string data_directory = "data";
     calibration::CollectiveFitOptions options;
     app.add_option("table", table, "CSV with system,impl,op,gpus,bytes,latency_us")->required();
     app.add_option("system", system, "value of the column system")->required();
-    app.add_option("machine", machine_path, "machine file")->required();
+    app.add_option("machine", machine_path, "machine file, or the name of a shipped one")->required();
     app.add_option("names", also, "names of further machines that it goes with");
     app.add_option("-o,--output", out, "calibration file to write");
+    app.add_option("--data", data_directory, "data directory, for shipped machines");
     app.add_option("--source", options.source, "where the measurements come from");
     CLI11_PARSE(app, argc, argv);
 
     auto rows = calibration::read_collective_csv(table);
     if (!rows) return report(rows.error());
     std::erase_if(*rows, [&](const auto& row) { return row.system != system; });
-    const auto machine = model::load_machine(machine_path);
+    const auto machine = model::find_machine(machine_path, data_directory);
     if (!machine) return report(machine.error());
     auto fit = calibration::fit_collectives(*rows, *machine, options);
     if (!fit) return report(fit.error());

@@ -345,7 +345,8 @@ struct CollectiveModel::Impl {
             const TransportConstants& c = of(raw.transport);
             hop_us = std::max(hop_us, raw.latency_us + (simple ? c.simple_hop_us : c.ll_hop_us));
             trip_us = std::max(trip_us, c.ll_trip_us);
-            paths.push_back(with_efficiency(raw, efficiency(raw, choice.protocol)));
+            const double share = simple ? constants.exchange_efficiency : 1.0;
+            paths.push_back(with_efficiency(raw, share * efficiency(raw, choice.protocol)));
         }
         Terms terms;
         terms.latency_us = constants.exchange_us + (n - 2) * constants.exchange_peer_us + hop_us;
@@ -440,11 +441,12 @@ struct CollectiveModel::Impl {
         const double each = two ? bytes / n : bytes;
         const double phases = two ? 2 : 1;
         const double move_us = transfer_seconds(network, paths, each) * 1e6;
-        terms.latency_us = constants.custom_us + phases * hop_us;
+        const double barrier_us = (phases - 1) * constants.custom_phase_us;
+        terms.latency_us = constants.custom_us + phases * hop_us + barrier_us;
         terms.transport_us = phases * move_us;
         terms.formula = fmt::format(
-            "{}: kernel and flags {:.2f} us + {:.0f} x (hop {:.2f} us + {:.0f} B to each of {:.0f} peers {:.2f} us) = {:.2f} us",
-            to_name(settings.implementation), constants.custom_us, phases, hop_us, each, n - 1, move_us,
+            "{}: kernel and flags {:.2f} us + barriers {:.2f} us + {:.0f} x (hop {:.2f} us + {:.0f} B to each of {:.0f} peers {:.2f} us) = {:.2f} us",
+            to_name(settings.implementation), constants.custom_us, barrier_us, phases, hop_us, each, n - 1, move_us,
             terms.latency_us + terms.transport_us);
         return terms;
     }

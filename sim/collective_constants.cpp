@@ -122,7 +122,7 @@ const std::vector<NamedConstant>& named_constants() {
                                 transport.second, field.second});
             }
         }
-        const std::array<std::pair<const char*, double C::*>, 14> scalars = {{
+        const std::array<std::pair<const char*, double C::*>, 16> scalars = {{
             {"kernel_us", &C::kernel_us},
             {"ll_drain", &C::ll_drain},
             {"simple_drain", &C::simple_drain},
@@ -132,8 +132,10 @@ const std::vector<NamedConstant>& named_constants() {
             {"exchange_peer_us", &C::exchange_peer_us},
             {"exchange_trip_share", &C::exchange_trip_share},
             {"exchange_channel_gb_s", &C::exchange_channel_gb_s},
+            {"exchange_efficiency", &C::exchange_efficiency},
             {"custom_us", &C::custom_us},
             {"custom_efficiency", &C::custom_efficiency},
+            {"custom_phase_us", &C::custom_phase_us},
             {"host_flag_us", &C::host_flag_us},
             {"inter_cpu_gb_s", &C::inter_cpu_gb_s},
             {"peer_ranks", &C::peer_ranks},

@@ -70,11 +70,13 @@ struct CollectiveConstants {
     double exchange_us = 6.0;             ///< kernel start and end
     double exchange_peer_us = 0.5;        ///< each further peer
     double exchange_trip_share = 0.75;    ///< LL trips of all peers that do not overlap
-    double exchange_channel_gb_s = 7.0;   ///< Simple: a block that sends and receives at once
+    double exchange_channel_gb_s = 7.5;   ///< Simple: a block that sends and receives at once
+    double exchange_efficiency = 0.8;     ///< Simple: of what a ring reaches, with all pairs at once
 
     // one_shot, two_shot, host_staged.
     double custom_us = 3.5;  ///< kernel and flags: 4.5 us over two GPUs in all (aiconfigurator tables)
     double custom_efficiency = 0.73;  ///< share of the links that loads and stores reach: 40 of 55.5 GB/s (same)
+    double custom_phase_us = 2.5;     ///< two_shot: barrier before the second phase (same tables, H200)
     double host_flag_us = 1.5;        ///< flags in host memory: one more round trip; assumed
 
     /// What NCCL believes on the calibrated host, where the measured switch points tell: the socket link in
@@ -91,6 +93,9 @@ struct CollectiveConstants {
     [[nodiscard]] const CollectiveFitEntry* entry(model::OperationKind operation,
                                                   std::string_view implementation, int gpus) const;
 };
+
+/// What the initialisers above say: the literature's constants.
+[[nodiscard]] inline CollectiveConstants default_collective_constants() { return {}; }
 
 /// The fitted numbers by name ("staged.ll_trip_us"), for files, fits and reports.
 struct NamedConstant {

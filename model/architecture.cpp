@@ -39,7 +39,8 @@ class Checker {
     }
     /// Factors within limits whose product is one matrix dimension.
     void product(std::string_view field, std::int64_t a, std::int64_t b) const {
-        if (a >= 0 && b >= 0 && a <= kMaxFeatures && b <= kMaxFeatures && a * b > kMaxFeatures) {
+        if (a >= 0 && b >= 0 && a <= kMaxFeatures && b <= kMaxFeatures &&
+            a * b > kMaxFeatures) {
             problem(field, fmt::format("{} x {} is wider than {}", a, b, kMaxFeatures));
         }
     }

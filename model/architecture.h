@@ -13,18 +13,10 @@
 #include <vector>
 
 #include "model/error.h"
+#include "model/limits.h"
 #include "model/number_format.h"
 
 namespace draftboard::model {
-
-// Limits of a sound architecture; far beyond any model, near enough that no count overflows 63 bits.
-inline constexpr int kMaxLayers = 1000;
-inline constexpr int kMaxExperts = 65536;
-inline constexpr int kMaxMtpModules = 16;
-inline constexpr std::int64_t kMaxFeatures = std::int64_t{1} << 24;    ///< one dimension of a matrix
-inline constexpr std::int64_t kMaxVocabulary = std::int64_t{1} << 27;
-inline constexpr std::int64_t kMaxContext = std::int64_t{1} << 40;
-inline constexpr std::int64_t kMaxParameters = 1'000'000'000'000'000;  ///< 1e15
 
 /// DeepSeek sparse attention: a small indexer scores the whole context and attention reads `top_k` of it.
 struct SparseIndexer {

@@ -99,7 +99,6 @@ struct Plan {
 
 /// Tokens of one pass, sequences x tokens: beyond it a Step is refused.
 inline constexpr std::int64_t kMaxPassTokens = std::int64_t{1} << 24;
-inline constexpr std::int64_t kMaxContext = std::int64_t{1} << 32;
 
 /// The target's forward pass. Errors: layout does not fit the architecture, non-positive sizes.
 /// With TP > 1 a decoder layer ends its mixer and its feed-forward in one all-reduce each; the embedding

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::int64_t kMaxWidth = 1 << 24;
 constexpr std::int64_t kMaxHeads = 1 << 16;
-constexpr std::size_t kMaxLayers = 4096;
 constexpr std::size_t kMaxReported = 16;
 
 class SizeChecker {

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "model/error.h"
+#include "model/limits.h"
 
 namespace draftboard::model {
 
@@ -33,7 +34,6 @@ enum class RoutingKind { uniform, power_law, trace };
 [[nodiscard]] std::string_view to_name(RoutingKind kind);
 [[nodiscard]] std::optional<RoutingKind> routing_kind_from_name(std::string_view name);
 
-inline constexpr int kMaxExperts = 65535;        ///< a trace stores an expert in 16 bits
 inline constexpr int kRankDraws = 128;           ///< simulated steps behind a busiest rank (2 % error)
 inline constexpr int kRankDrawTokens = 256;      ///< longest step that is simulated token by token
 

@@ -180,9 +180,9 @@ std::string prediction_text(const model::Scenario& scenario, const Prediction& p
                         name_or(constants.collective_calibration, "published constants"));
     for (const auto& [name, value] : scenario.constants) {
         const auto reason = scenario.constant_reasons.find(name);
-        text += fmt::format("  set by the scenario: {} = {}{}\n", name, value,
-                            reason == scenario.constant_reasons.end() ? ""
-                                                                      : " (" + reason->second + ")");
+        text += fmt::format("  set by the scenario: {} = {}", name, value);
+        if (reason != scenario.constant_reasons.end()) text += fmt::format(" ({})", reason->second);
+        text += "\n";
     }
     for (const std::string& assumption : scenario.speculation.acceptance.assumptions) {
         text += "  assumed: " + assumption + "\n";

@@ -16,7 +16,7 @@ constexpr int kCycleProcess = 2;
 /// Picoseconds as microseconds with six exact digits.
 std::string us_text(Time time) { return fmt::format("{}.{:06}", time / 1'000'000, time % 1'000'000); }
 
-std::string quoted(std::string_view text) { return model::Json(std::string(text)).dump(); }
+std::string json_text(std::string_view text) { return model::Json(std::string(text)).dump(); }
 
 class TraceWriter {
    public:
@@ -26,7 +26,7 @@ class TraceWriter {
 
     void name_process(int process, const std::string& name) {
         add(fmt::format(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", process,
-                        quoted(name)));
+                        json_text(name)));
     }
 
     void name_rank(int process, int rank) {
@@ -69,7 +69,7 @@ class TraceWriter {
     void slice(int process, int rank, Time start, Time duration, const std::string& name,
                std::string_view category) {
         add(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"name":{},"cat":"{}"}})",
-                        process, rank, us_text(start), us_text(duration), quoted(name), category));
+                        process, rank, us_text(start), us_text(duration), json_text(name), category));
     }
 
     /// Link load in GB/s while the collective runs.
@@ -93,7 +93,7 @@ class TraceWriter {
             const std::string& to = nodes[static_cast<std::size_t>(sample.forward ? link.b : link.a)].id;
             add(fmt::format(
                 R"({{"ph":"C","pid":{},"ts":{},"name":{},"args":{{"GB/s":{:.3f}}}}})", process,
-                us_text(start + sample.at), quoted("link " + from + " to " + to),
+                us_text(start + sample.at), json_text("link " + from + " to " + to),
                 sample.bytes_per_s * 1e-9));
         }
     }

@@ -37,7 +37,8 @@ void deepseek_layers(const FamilyReading& in, const TokenMixer& mixer, const Moe
     const int layers = read_layer_count(in.text);
     const int dense_first =
         static_cast<int>(in.text.integer_or("first_k_dense_replace", 0, 0, kMaxLayers));
-    const int every = static_cast<int>(in.text.integer_or("moe_layer_freq", 1, 1, kMaxLayers));
+    const int every =
+        static_cast<int>(in.text.integer_or("moe_layer_freq", 1, 1, kMaxLayers));
     const bool any_dense = dense_first > 0 || every > 1;
     const DenseFeedForward dense{any_dense ? read_size(in.text, "intermediate_size") : 1};
     for (int i = 0; i < layers; ++i) {

@@ -117,7 +117,8 @@ int read_mtp_count(const JsonReader& text, std::string_view key) {
 
 void read_experts(const JsonReader& text, std::string_view experts_key, MoeFeedForward& moe) {
     moe.experts = static_cast<int>(text.integer(experts_key, 1, kMaxExperts));
-    moe.experts_per_token = static_cast<int>(text.integer("num_experts_per_tok", 1, kMaxExperts));
+    moe.experts_per_token =
+        static_cast<int>(text.integer("num_experts_per_tok", 1, kMaxExperts));
     if (text.has(experts_key) && moe.experts_per_token > moe.experts) {
         text.problem("num_experts_per_tok", fmt::format("{} experts a token of {} experts",
                                                         moe.experts_per_token, moe.experts));

@@ -152,10 +152,9 @@ Expected<void> read_experts(const CsvTable& table, const std::vector<std::size_t
         operation.weight_format = *format;
         operation.weight_bytes =
             operation.distinct_experts * (format->bytes(2 * width, hidden) + format->bytes(hidden, width));
-        // bf16: hidden states in and out once a token; per pair gate and up, the activation, and the output.
+        // As the plan counts: bf16, per token-expert pair hidden in and out, gate and up out and in, the product out and in.
         operation.activation_bytes =
-            2.0 * (2.0 * as_double(tokens) * as_double(hidden) +
-                   operation.expert_tokens * (as_double(hidden) + 3.0 * as_double(width)));
+            2.0 * operation.expert_tokens * (2.0 * as_double(hidden) + 6.0 * as_double(width));
         operation.flops = 6.0 * operation.expert_tokens * as_double(hidden) * as_double(width);
         one.table = fmt::format("{} {} {} {}", base_name(table.name()), framework, kernel, dtype);
         one.engine = engine_of(framework);
@@ -297,7 +296,7 @@ Expected<void> read_delta_net(const CsvTable& table, const std::vector<std::size
         // The fp32 state and the bf16 window of the convolution, read and written.
         operation.cache_bytes =
             sequences * 2.0 * (values * kHead * kHead * 4.0 + channels * (kConvolution - 1) * 2.0);
-        operation.activation_bytes = 2.0 * sequences * (2.0 * channels + values * kHead);
+        operation.activation_bytes = 2.0 * sequences * (channels + 2.0 * values + values * kHead);
         operation.flops = sequences * values * kHead * kHead * 8.0;
         one.table = base_name(table.name()) + " causal_conv1d_update + fused_recurrent_gated_delta_rule";
         one.implementation = "fla";

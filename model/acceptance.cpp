@@ -219,7 +219,7 @@ Expected<Acceptance> acceptance_from_histogram(const std::vector<double>& counts
     }
     double total = 0;
     for (const double count : counts) {
-        if (!(count >= 0 && count < 1e15)) {
+        if (!(count >= 0 && count <= 1e12)) {
             return fail(ErrorCode::invalid_input, fmt::format("a histogram count of {} is no count", count));
         }
         total += count;

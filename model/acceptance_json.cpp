@@ -59,7 +59,7 @@ Acceptance read_form(const JsonReader& reader, std::string_view form, double hit
         return out;
     }
     if (form == "histogram") {
-        take(reader, form, acceptance_from_histogram(reader.numbers_or(form, {}, 0, 1e15)), out);
+        take(reader, form, acceptance_from_histogram(reader.numbers_or(form, {}, 0, 1e12)), out);
         return out;
     }
     const std::vector<double> values = reader.numbers_or(form, {}, 0, 1);
@@ -94,7 +94,7 @@ Acceptance acceptance_from_json(const JsonReader& reader, int k) {
     }
     out.hit = hit;
     const double counted = out.observed_cycles;
-    out.observed_cycles = reader.number_or("observed_cycles", counted, 0, 1e15);
+    out.observed_cycles = reader.number_or("observed_cycles", counted, 0, 1e17);
     const bool unknown = out.observed_cycles <= 0 && !reader.has("relative_spread");
     out.relative_spread = reader.number_or("relative_spread", unknown ? kDefaultRelativeSpread : 0.0, 0, 1);
     out.source = reader.string_or("source", {});

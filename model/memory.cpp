@@ -282,7 +282,7 @@ MemoryFit refused(const MemoryDemand& demand, std::string why) {
 }
 
 bool sound(const MemoryDemand& demand) {
-    return demand.sequences >= 1 && demand.sequences <= kMaxSequences && demand.context >= 0 &&
+    return demand.sequences >= 1 && demand.sequences <= kMaxBatchSearched && demand.context >= 0 &&
            demand.context <= kMaxContext && std::isfinite(demand.capacity_bytes) && demand.capacity_bytes >= 0 &&
            demand.usable_fraction > 0 && demand.usable_fraction <= 1;
 }
@@ -306,7 +306,7 @@ MemoryFit memory_fit(const Architecture& architecture, const Layout& layout, con
     if (!sound(demand)) {
         return refused(demand, fmt::format("sequences must lie within 1 .. {}, context within 0 .. 2^32 and the usable "
                                            "fraction within 0 .. 1",
-                                           kMaxSequences));
+                                           kMaxBatchSearched));
     }
     if (const auto problems = speculation.validate(architecture); !problems.empty()) {
         return refused(demand, to_error(problems, {}).to_text());
@@ -349,7 +349,7 @@ MemoryFit memory_fit(const Architecture& architecture, const Layout& layout, con
     fit.max_context = largest(longest, [&](std::int64_t context) {
         return model.total(context, sequences) <= fit.usable_bytes;
     });
-    fit.max_sequences = static_cast<int>(largest(kMaxSequences, [&](std::int64_t batch) {
+    fit.max_sequences = static_cast<int>(largest(kMaxBatchSearched, [&](std::int64_t batch) {
         return model.total(demand.context, batch) <= fit.usable_bytes;
     }));
     const double fixed = fit.total_bytes - used.kv_cache - used.drafter_kv_cache - used.recurrent_state -

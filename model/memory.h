@@ -29,7 +29,7 @@ namespace draftboard::model {
 inline constexpr std::int64_t kPrefillChunk = 8192;  ///< tokens; SGLang's and vLLM's usual chunk on large GPUs
 /// Assumed: context, libraries and loaded kernels of a CUDA 12/13 process, commonly 0.4-0.6 GB in nvidia-smi.
 inline constexpr double kCudaContextBytes = 0.5e9;
-inline constexpr int kMaxSequences = 1 << 16;  ///< bound of the search for the largest batch
+inline constexpr int kMaxBatchSearched = 1 << 16;  ///< bound of the search for the largest batch
 
 struct MemoryDemand {
     int sequences = 1;

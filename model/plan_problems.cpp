@@ -11,8 +11,7 @@ namespace draftboard::model {
 
 namespace {
 
-constexpr std::int64_t kMaxWidth = 1 << 24;
-constexpr std::int64_t kMaxHeads = 1 << 16;
+constexpr std::int64_t kMaxHeadSize = 1 << 16;
 constexpr std::size_t kMaxReported = 16;
 
 class SizeChecker {
@@ -32,40 +31,40 @@ class SizeChecker {
 
 void check_mixer(SizeChecker& check, const TokenMixer& mixer, int i) {
     if (const auto* mla = std::get_if<MlaShape>(&mixer)) {
-        check.within(i, "mixer/heads", mla->heads, 1, kMaxHeads);
-        check.within(i, "mixer/q_lora_rank", mla->q_lora_rank, 0, kMaxWidth);
-        check.within(i, "mixer/kv_lora_rank", mla->kv_lora_rank, 1, kMaxHeads);
-        check.within(i, "mixer/qk_nope_head_dim", mla->qk_nope_head_dim, 1, kMaxHeads);
-        check.within(i, "mixer/qk_rope_head_dim", mla->qk_rope_head_dim, 0, kMaxHeads);
-        check.within(i, "mixer/v_head_dim", mla->v_head_dim, 1, kMaxHeads);
+        check.within(i, "mixer/heads", mla->heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/q_lora_rank", mla->q_lora_rank, 0, kMaxFeatures);
+        check.within(i, "mixer/kv_lora_rank", mla->kv_lora_rank, 1, kMaxHeadSize);
+        check.within(i, "mixer/qk_nope_head_dim", mla->qk_nope_head_dim, 1, kMaxHeadSize);
+        check.within(i, "mixer/qk_rope_head_dim", mla->qk_rope_head_dim, 0, kMaxHeadSize);
+        check.within(i, "mixer/v_head_dim", mla->v_head_dim, 1, kMaxHeadSize);
         if (mla->indexer) {
-            check.within(i, "mixer/indexer/heads", mla->indexer->heads, 1, kMaxHeads);
-            check.within(i, "mixer/indexer/head_dim", mla->indexer->head_dim, 1, kMaxHeads);
-            check.within(i, "mixer/indexer/top_k", mla->indexer->top_k, 1, kMaxWidth);
+            check.within(i, "mixer/indexer/heads", mla->indexer->heads, 1, kMaxHeadSize);
+            check.within(i, "mixer/indexer/head_dim", mla->indexer->head_dim, 1, kMaxHeadSize);
+            check.within(i, "mixer/indexer/top_k", mla->indexer->top_k, 1, kMaxFeatures);
         }
     } else if (const auto* gqa = std::get_if<GqaShape>(&mixer)) {
-        check.within(i, "mixer/heads", gqa->heads, 1, kMaxHeads);
-        check.within(i, "mixer/kv_heads", gqa->kv_heads, 1, kMaxHeads);
-        check.within(i, "mixer/head_dim", gqa->head_dim, 1, kMaxHeads);
-        check.within(i, "mixer/rotary_dim", gqa->rotary_dim, 0, kMaxHeads);
+        check.within(i, "mixer/heads", gqa->heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/kv_heads", gqa->kv_heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/head_dim", gqa->head_dim, 1, kMaxHeadSize);
+        check.within(i, "mixer/rotary_dim", gqa->rotary_dim, 0, kMaxHeadSize);
         check.within(i, "mixer/sliding_window", gqa->sliding_window, 0, 1 << 30);
     } else if (const auto* net = std::get_if<DeltaNetShape>(&mixer)) {
-        check.within(i, "mixer/key_heads", net->key_heads, 1, kMaxHeads);
-        check.within(i, "mixer/value_heads", net->value_heads, 1, kMaxHeads);
-        check.within(i, "mixer/key_head_dim", net->key_head_dim, 1, kMaxHeads);
-        check.within(i, "mixer/value_head_dim", net->value_head_dim, 1, kMaxHeads);
-        check.within(i, "mixer/conv_kernel", net->conv_kernel, 0, kMaxHeads);
+        check.within(i, "mixer/key_heads", net->key_heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/value_heads", net->value_heads, 1, kMaxHeadSize);
+        check.within(i, "mixer/key_head_dim", net->key_head_dim, 1, kMaxHeadSize);
+        check.within(i, "mixer/value_head_dim", net->value_head_dim, 1, kMaxHeadSize);
+        check.within(i, "mixer/conv_kernel", net->conv_kernel, 0, kMaxHeadSize);
     }
 }
 
 void check_feed_forward(SizeChecker& check, const FeedForward& feed_forward, int i) {
     if (const auto* dense = std::get_if<DenseFeedForward>(&feed_forward)) {
-        check.within(i, "feed_forward/intermediate", dense->intermediate, 1, kMaxWidth);
+        check.within(i, "feed_forward/intermediate", dense->intermediate, 1, kMaxFeatures);
     } else if (const auto* moe = std::get_if<MoeFeedForward>(&feed_forward)) {
         check.within(i, "feed_forward/experts", moe->experts, 1, kMaxExperts);
         check.within(i, "feed_forward/experts_per_token", moe->experts_per_token, 1, moe->experts);
-        check.within(i, "feed_forward/intermediate", moe->intermediate, 1, kMaxWidth);
-        check.within(i, "feed_forward/shared_intermediate", moe->shared_intermediate, 0, kMaxWidth);
+        check.within(i, "feed_forward/intermediate", moe->intermediate, 1, kMaxFeatures);
+        check.within(i, "feed_forward/shared_intermediate", moe->shared_intermediate, 0, kMaxFeatures);
     }
 }
 

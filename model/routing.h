@@ -26,7 +26,6 @@
 #include <vector>
 
 #include "model/error.h"
-#include "model/limits.h"
 
 namespace draftboard::model {
 

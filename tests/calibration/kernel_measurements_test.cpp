@@ -27,6 +27,8 @@ TEST(KernelMeasurements, A_row_of_experts_becomes_one_ranks_operation) {
     // 32 experts x 3 x 7168 x 256 weights x 4.5 bits
     EXPECT_DOUBLE_EQ(row.operation.weight_bytes, 32.0 * 3 * 7168 * 256 * 4.5 / 8);
     EXPECT_DOUBLE_EQ(row.operation.distinct_experts, 32);
+    // as in the plan: 32 pairs x (2 x 7168 + 6 x 256) elements of bf16
+    EXPECT_DOUBLE_EQ(row.operation.activation_bytes, 2.0 * 32 * (2 * 7168 + 6 * 256));
     // 2 flops x 3 matrices x 32 pairs
     EXPECT_DOUBLE_EQ(row.operation.flops, 6.0 * 32 * 7168 * 256);
     EXPECT_DOUBLE_EQ(row.us, 50);

@@ -5,6 +5,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "model/eagle3_head.h"
+#include "model/parameter_count.h"
 #include "tests/model/sample_architectures.h"
 
 namespace draftboard::model {
@@ -43,6 +44,22 @@ TEST(Memory, Weights_of_Kimi_over_eight_gpus_follow_the_closed_form) {
     double sum = 0;
     for (const MemoryPart& each : fit.parts) sum += each.bytes;
     EXPECT_DOUBLE_EQ(sum, fit.total_bytes);
+}
+
+TEST(Memory, On_one_gpu_the_parts_weigh_what_the_parameter_count_says) {
+    for (const auto& architecture : {samples::kimi_k25(), samples::deepseek_v3(), samples::qwen35_397b(),
+                                     samples::qwen3_235b(), samples::gpt_oss_120b(), samples::glm_5()}) {
+        const auto fit = memory_fit(architecture, tensor_parallel(1), {}, rtx_pro_6000(1, 1000));
+        const ParameterCount count = count_parameters(architecture);
+        double weights = 0;
+        for (const PartCount& counted : count.parts) {
+            weights += part(fit, counted.name);
+            if (counted.name == "norms" || counted.name == "attention") continue;  // q/k norms may be in either
+            EXPECT_NEAR(part(fit, counted.name), counted.bytes, 2e-3 * counted.bytes)
+                << architecture.name << " " << counted.name;
+        }
+        EXPECT_NEAR(weights, count.bytes, 1e-4 * count.bytes) << architecture.name;
+    }
 }
 
 TEST(Memory, Experts_weigh_the_same_under_expert_parallelism) {

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calibration files and kernel tables: any bytes give a document or an error; a calibration that was
+// accepted is sound, is written as it was read, and prices in finite time.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "calibration/calibration.h"
+
+using namespace draftboard;
+
+namespace {
+
+void require(bool condition) {
+    if (!condition) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string_view text(reinterpret_cast<const char*>(data), size);
+    if (const auto read = calibration::parse_calibration(text, "fuzz.json")) {
+        require(read->validate().empty());
+        const auto written = calibration::to_text(*read);
+        const auto again = calibration::parse_calibration(written, "again.json");
+        require(again.has_value() && calibration::to_text(*again) == written);
+        model::Operation operation;
+        operation.m = 4;
+        operation.weight_bytes = 1e9;
+        operation.flops = 1e12;
+        const auto time = sim::KernelModel(read->gpu, read->kernels, {}).time(operation);
+        require(std::isfinite(time.us) && time.us >= 0);
+    }
+    if (const auto read = calibration::parse_kernel_measurements(text, "fuzz.csv", {"gpu"})) {
+        for (const auto& row : read->rows) {
+            require(row.us > 0 && std::isfinite(row.operation.weight_bytes + row.operation.flops));
+        }
+    }
+    return 0;
+}

@@ -183,20 +183,22 @@ TEST(Collective, Eight_ranks_by_hand) {
 TEST(Collective, One_shot_is_a_hop_and_the_bytes_to_each_peer) {
     CollectiveConstants c = plain_constants();
     c.custom_us = 3;
+    c.custom_peer_us = 0.5;
     c.custom_efficiency = 1;
     CollectiveSettings settings;
     settings.implementation = Implementation::one_shot;
     CollectiveModel model(direct_box(4), settings, c);
     const auto time = model.time(request(4, 37'000));
     ASSERT_TRUE(time.has_value());
-    // 3 + 0.7 + 3 * 37 kB / 55.5 GB/s = 5.7 us
-    EXPECT_NEAR(to_us(time->total), 5.7, 1e-3);
+    // 3 + 2 further peers * 0.5 + 0.7 + 3 * 37 kB / 55.5 GB/s = 6.7 us
+    EXPECT_NEAR(to_us(time->total), 6.7, 1e-3);
     EXPECT_EQ(time->choice.implementation, Implementation::one_shot);
 }
 
 TEST(Collective, Two_shot_sends_n_minus_1_nths_twice) {
     CollectiveConstants c = plain_constants();
     c.custom_us = 3;
+    c.custom_peer_us = 0;
     c.custom_phase_us = 2;
     c.custom_efficiency = 1;
     CollectiveSettings settings;

@@ -57,7 +57,7 @@ struct Mistaken {
     std::string_view what;
     std::string_view hint;
 };
-constexpr std::array<Mistaken, 9> kMistaken = {{
+constexpr std::array<Mistaken, 11> kMistaken = {{
     {"nThread ", "this is the log of nccl-tests, a measurement and no topology",
      "import it with `draftboard calibrate import`"},
     {"nccl-tests", "this is the log of nccl-tests, a measurement and no topology",
@@ -65,6 +65,10 @@ constexpr std::array<Mistaken, 9> kMistaken = {{
     {"(us)  (GB/s)  (GB/s)", "this is a table of nccl-tests, a measurement and no topology",
      "import it with `draftboard calibrate import`"},
     {"nvbandwidth", "this is the output of nvbandwidth, a measurement and no topology",
+     "import it with `draftboard calibrate import`"},
+    {"_memcpy_", "this is the output of nvbandwidth, a measurement and no topology",
+     "import it with `draftboard calibrate import`"},
+    {"P2P=", "this is the output of p2pBandwidthLatencyTest, a measurement and no topology",
      "import it with `draftboard calibrate import`"},
     {"P2P Connectivity Matrix",
      "this is the output of p2pBandwidthLatencyTest, a measurement and no topology",

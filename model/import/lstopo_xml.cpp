@@ -435,8 +435,8 @@ Expected<DeviceTree> Reader::read() {
     }
     if (gpus_.empty()) {
         return fail(ErrorCode::invalid_input,
-                    fmt::format("no GPU found in this topology: {} PCI devices, of which {} display "
-                                "controllers of other makers and {} network devices",
+                    fmt::format("no GPU found in this topology: of {} PCI devices {} drive displays only "
+                                "and {} are network devices",
                                 pci_devices_, displays_, networks_),
                     source_.place(machine),
                     pci_devices_ == 0
@@ -476,7 +476,7 @@ PcieLink link_from_speed(double gb_s) {
     for (const int width : {16, 8, 4, 2, 1}) {
         for (std::size_t generation = 0; generation < kLane.size(); ++generation) {
             const double rate = kLane[generation] * width;
-            if (std::fabs(gb_s - rate) < 0.02 * rate) {
+            if (std::fabs(gb_s - rate) < 0.005 * rate) {
                 return {static_cast<int>(generation) + 1, width};
             }
         }

@@ -282,7 +282,7 @@ void Reader::read_links() {
             if (target != gpu_at_.end() && target->second != gpu.device) {
                 int& links = direct[{gpu.device, target->second}];
                 links = std::min(links + count, kMaxLinksPerBond);
-            } else if (target_class >> 8 == 0x0680) {
+            } else if (target_class == 0x068000) {  // 0x068001 is a CPU (POWER9)
                 int& links = switched[gpu.device];
                 links = std::min(links + count, kMaxLinksPerBond);
             } else {

@@ -149,6 +149,10 @@ void read_columns(const std::vector<std::string>& tokens, TopoBlock& block) {
     }
 }
 
+bool is_self(std::string_view token) {
+    return parse_topo_label(token).kind == TopoLabelKind::self;
+}
+
 bool is_affinity_token(std::string_view token) {
     return !token.empty() && (is_digit(token[0]) || starts_with(token, "N/A"));
 }
@@ -303,6 +307,9 @@ void Scanner::continuation(const std::vector<std::string_view>& tokens, int numb
 }
 
 void Scanner::line(std::string_view raw, int number) {
+    if (raw.size() > kMaxTopoLine) {
+        return;
+    }
     const bool adjacent = last_line_ != 0 && number == last_line_ + 1;
     const bool mentions_gpu = raw.find("GPU") != std::string_view::npos;
     if (!mentions_gpu && !adjacent && text_.failure_line != 0) {
@@ -336,6 +343,10 @@ void Scanner::line(std::string_view raw, int number) {
         const std::string host = host_tag(tokens, i);
         const TopoBlock* block = block_of(host);
         const bool known = block != nullptr && block->has_header;
+        if (words.size() == 1 && i + 1 == tokens.size() && known) {
+            row(cleaned, tokens, i, host, number);  // its cells follow on the next line
+            return;
+        }
         if (words.size() == 1 && i + 1 < tokens.size()) {
             const TopoLabelKind next = parse_topo_label(tokens[i + 1]).kind;
             const bool vague = next == TopoLabelKind::missing || next == TopoLabelKind::cut;
@@ -347,11 +358,21 @@ void Scanner::line(std::string_view raw, int number) {
         for (std::size_t k = i + 1; k < tokens.size() && words.size() < kMaxTopoColumns; ++k) {
             push_unglued(tokens[k], words);
         }
-        if (is_header(words) && !(words.size() == 1 && known)) {
-            header(words, host, number);
-        } else if (known && i == 0 && tokens.size() > 1 &&
-                   tokens.size() >= block->devices.size() &&
-                   std::find(block->devices.begin(), block->devices.end(), tokens[0]) !=
+        if (is_header(words)) {
+            // A wrapped header goes on with further labels before any row.
+            const bool more = adjacent && last_was_header_ && known && block->rows.empty() &&
+                              block->affinities.empty() &&
+                              std::find(block->devices.begin(), block->devices.end(), words[0]) ==
+                                  block->devices.end();
+            if (more) {
+                read_columns(words, text_.blocks[current_[host]]);
+                last_line_ = number;
+            } else {
+                header(words, host, number);
+            }
+        } else if (known && std::any_of(tokens.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                        tokens.end(), is_self) &&
+                   std::find(block->devices.begin(), block->devices.end(), tokens[i]) !=
                        block->devices.end()) {
             row(cleaned, tokens, i, host, number);  // an unknown label comes first: an error later
         }

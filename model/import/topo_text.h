@@ -60,6 +60,7 @@ struct TopoText {
 
 inline constexpr std::size_t kMaxTopoBlocks = 64;
 inline constexpr std::size_t kMaxTopoColumns = 8192;
+inline constexpr std::size_t kMaxTopoLine = 1u << 18;  ///< bytes; a row of 1024 GPUs has 6000
 
 [[nodiscard]] bool is_gpu_label(std::string_view token);
 [[nodiscard]] TopoText scan_topo_text(const std::string& text);

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "model/error.h"
+#include "model/limits.h"
 
 namespace draftboard::model {
 

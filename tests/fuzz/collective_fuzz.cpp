@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of measured collectives and collective calibrations: any bytes give rows, constants or an error; constants
-// that were accepted are written as they were read and price a collective in finite time.
+// Tables of measured collectives and collective calibrations: any bytes give rows, constants or an
+// error; constants that were accepted are written as they were read and price a collective in
+// finite time.
 
 #include <cmath>
 #include <cstdint>
@@ -44,7 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         require(constant.get(*again) == constant.get(*constants));
     }
     static const model::Machine machine = box();
-    for (const auto implementation : {model::Implementation::nccl, model::Implementation::one_shot}) {
+    for (const auto implementation :
+         {model::Implementation::nccl, model::Implementation::one_shot}) {
         model::CollectiveSettings settings;
         settings.implementation = implementation;
         sim::CollectiveModel model(machine, settings, *constants);

@@ -185,6 +185,28 @@ TEST(CollectiveFit, The_shipped_calibration_predicts_the_other_rings) {
     }
 }
 
+TEST(CollectiveFit, Rows_of_our_own_between_powers_of_two_are_met_within_seven_percent) {
+    const std::string data = std::string(DRAFTBOARD_SOURCE_DIR) + "/data";
+    auto rows = read_collective_csv(data + "/measurements/collectives-h200-p2p-off.csv");
+    const auto machine = model::find_machine("8x-h200-no-p2p", data);
+    ASSERT_TRUE(rows.has_value() && machine.has_value());
+    std::erase_if(*rows,
+                  [](const CollectiveMeasurement& row) { return row.system != "h200_no_p2p"; });
+    const auto fit = fit_collectives(*rows, *machine, {});
+    ASSERT_TRUE(fit.has_value()) << fit.error().to_text();
+    EXPECT_GE(fit->points.size(), 30u);
+    EXPECT_LT(fit->held_out_mean_error, 0.03);
+    EXPECT_LT(fit->held_out_worst_error, 0.10);
+    // 14336 B have half the channels of 16384 B and need a second trip.
+    const auto at = [&](std::int64_t bytes) {
+        for (const CollectiveFitPoint& point : fit->points) {
+            if (point.measurement.bytes == bytes) return point.fitted_us;
+        }
+        return 0.0;
+    };
+    EXPECT_GT(at(14336), at(16384));
+}
+
 TEST(CollectiveFit, The_shipped_calibration_has_512_KiB_slower_than_1_MiB_over_eight_GPUs) {
     const std::string data = std::string(DRAFTBOARD_SOURCE_DIR) + "/data";
     const auto machine = model::find_machine("8x-rtx-pro-6000-aic", data);

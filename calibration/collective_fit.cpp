@@ -88,6 +88,7 @@ std::vector<NamedConstant> active_constants(const std::vector<Row>& rows,
         const sim::CollectiveChoice& choice = times[i].choice;
         if (choice.implementation != Implementation::nccl) {
             in_use.insert({"custom_us", "custom_efficiency"});
+            if (rows[i].measurement->gpus > 2) in_use.insert("custom_peer_us");
             if (choice.implementation == Implementation::two_shot) in_use.insert("custom_phase_us");
             continue;
         }

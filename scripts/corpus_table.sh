@@ -44,8 +44,8 @@ clean = lambda text: text.replace("|", "/").replace("\n", " ")
 text = sys.stdin.read()
 if not text.strip():
     lines = open(errors, encoding="utf-8", errors="replace").read().splitlines() or ["no message"]
-    reason = lines[0].replace("error: ", "", 1).replace(path, "")
-    print(f"| {short} | | refused | | | {clean(reason.lstrip(chr(58)))} |")
+    reason = lines[0].replace("error: ", "", 1).replace(path + ":", "line ")
+    print(f"| {short} | | refused | | | {clean(reason)} |")
     raise SystemExit
 report = json.loads(text)
 order = ["NV", "PIX", "PXB", "PHB", "NODE", "SYS"]

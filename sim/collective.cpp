@@ -30,6 +30,7 @@ constexpr double kLlChunkBytes = 32 * 1024;
 constexpr double kLl128ChunkBytes = 576'000;
 constexpr double kSimpleChunkBytes = 2 * 1024 * 1024;
 constexpr int kSimpleSlices = 2;
+constexpr double kLeastSliceBytes = 32 * 1024;  // a slice is cut no smaller than 1/32 of its 1 MiB
 constexpr double kLlBytesPerThread = 8;     // and 8 of flags
 constexpr double kLl128BytesPerThread = 60;  // of 64
 constexpr double kLlWire = 2.0;
@@ -176,7 +177,8 @@ struct CollectiveModel::Impl {
         RingSchedule& schedule = plan.schedule;
         schedule.steps = static_cast<int>(operation == OperationKind::all_reduce ? 2 * (n - 1) : n - 1);
         if (operation == OperationKind::send_receive) schedule.steps = 1;
-        schedule.slices = simple ? kSimpleSlices : 1;
+        schedule.slices =
+            simple ? std::clamp(static_cast<int>(std::ceil(piece / kLeastSliceBytes)), 1, kSimpleSlices) : 1;
         schedule.bytes = piece * channels * expansion;
 
         std::vector<TransferPath> paths;
@@ -442,11 +444,12 @@ struct CollectiveModel::Impl {
         const double phases = two ? 2 : 1;
         const double move_us = transfer_seconds(network, paths, each) * 1e6;
         const double barrier_us = (phases - 1) * constants.custom_phase_us;
-        terms.latency_us = constants.custom_us + phases * hop_us + barrier_us;
+        const double peers_us = (n - 2) * constants.custom_peer_us;
+        terms.latency_us = constants.custom_us + peers_us + phases * hop_us + barrier_us;
         terms.transport_us = phases * move_us;
         terms.formula = fmt::format(
-            "{}: kernel and flags {:.2f} us + barriers {:.2f} us + {:.0f} x (hop {:.2f} us + {:.0f} B to each of {:.0f} peers {:.2f} us) = {:.2f} us",
-            to_name(settings.implementation), constants.custom_us, barrier_us, phases, hop_us, each, n - 1, move_us,
+            "{}: kernel and flags {:.2f} us + further peers {:.2f} us + barriers {:.2f} us + {:.0f} x (hop {:.2f} us + {:.0f} B to each of {:.0f} peers {:.2f} us) = {:.2f} us",
+            to_name(settings.implementation), constants.custom_us, peers_us, barrier_us, phases, hop_us, each, n - 1, move_us,
             terms.latency_us + terms.transport_us);
         return terms;
     }

@@ -57,24 +57,28 @@ std::optional<OperationKind> collective_from_name(std::string_view name) {
 
 TransportConstants default_transport(Transport transport) {
     TransportConstants c;
-    // One-way flags between GPU kernels are in the route's latency (0.68-1.07 us measured), which is what NCCL
-    // 2.30.7 counts in all for a LL hop over PCIe (1.0 us, src/graph/tuning.cc).
-    c.ll_hop_us = 0.1;
+    // NCCL 2.30.7 counts 1.0 us for a LL hop over PCIe (src/graph/tuning.cc); the route's own flag latency is about
+    // 0.7 us of it (0.68-1.07 measured). Eight GPUs then need 20.6 us, as 19.8-20.9 us measured (rtx6kpro, 16 KiB).
+    c.ll_hop_us = 0.3;
     c.ll_trip_us = 0.5;  // a loop that polls its own memory: two DRAM latencies of about 0.25 us; derived
     c.ll_efficiency = 0.9;
     c.ll128_hop_us = 1.5;  // 2.5 us a hop (tuning.cc) less the route
     c.ll128_trip_us = 0.8;
-    c.simple_hop_us = 3.0;  // 5.7 us a hop (tuning.cc), of which slices take two
+    // 48.2 us for 32 KiB over 8 GPUs with Simple (rtx6kpro@e2c2b95, results.md): 3.1 us a hop with route and slice.
+    // NCCL counts 5.7 (tuning.cc).
+    c.simple_hop_us = 1.2;
     c.simple_slice_us = 1.0;
     c.simple_efficiency = 0.8;  // kernel stores 44.7 GB/s where copies reach 55.5 (vllm#56128)
     c.channel_gb_s = 12;  // 22.2 GB/s with 2 channels, 37.6 with 8 (rtx6kpro@e2c2b95, nccl-tuning.md)
     if (transport == Transport::staged) {
-        c.ll_hop_us = 0.3;
+        c.ll_hop_us = 0.5;  // 13.2-13.9 us for small messages over four GPUs (rtx6kpro): 1.4 us a hop
+        c.simple_hop_us = 3.0;
         c.ll_trip_us = 1.2;  // polling host memory is a read round trip: 0.72-1.45 us (p2pmark)
         c.simple_efficiency = 0.55;  // 14.9 GB/s over SHM on 8 RTX 4090 whose links copy at 26.3
     }
     if (transport == Transport::nvlink) {
         // 0.6 / 1.9 / 3.4 us a hop (tuning.cc), of which the route has 0.6.
+        c.ll_hop_us = 0.1;
         c.ll_efficiency = 0.8;
         c.ll128_hop_us = 1.3;
         c.ll128_trip_us = 0.6;
@@ -122,7 +126,7 @@ const std::vector<NamedConstant>& named_constants() {
                                 transport.second, field.second});
             }
         }
-        const std::array<std::pair<const char*, double C::*>, 16> scalars = {{
+        const std::array<std::pair<const char*, double C::*>, 17> scalars = {{
             {"kernel_us", &C::kernel_us},
             {"ll_drain", &C::ll_drain},
             {"simple_drain", &C::simple_drain},
@@ -135,6 +139,7 @@ const std::vector<NamedConstant>& named_constants() {
             {"exchange_efficiency", &C::exchange_efficiency},
             {"custom_us", &C::custom_us},
             {"custom_efficiency", &C::custom_efficiency},
+            {"custom_peer_us", &C::custom_peer_us},
             {"custom_phase_us", &C::custom_phase_us},
             {"host_flag_us", &C::host_flag_us},
             {"inter_cpu_gb_s", &C::inter_cpu_gb_s},

@@ -75,7 +75,11 @@ struct CollectiveConstants {
 
     // one_shot, two_shot, host_staged.
     double custom_us = 3.5;  ///< kernel and flags: 4.5 us over two GPUs in all (aiconfigurator tables)
-    double custom_efficiency = 0.73;  ///< share of the links that loads and stores reach: 40 of 55.5 GB/s (same)
+    /// Share of the links that its loads and stores reach: 0.72 over two GPUs (same tables), 0.63 over four (95.6 us for
+    /// 1 MiB, rtx6kpro one-shot).
+    double custom_efficiency = 0.65;
+    /// Each further peer: 6.4 us over four and 7.5-9.2 over eight GPUs of 4-8 KiB on PCIe (rtx6kpro one-shot).
+    double custom_peer_us = 0.6;
     double custom_phase_us = 2.5;     ///< two_shot: barrier before the second phase (same tables, H200)
     double host_flag_us = 1.5;        ///< flags in host memory: one more round trip; assumed
 

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "model/machine_builder.h"
+#include "model/machine_json.h"
 #include "sim/collective_network.h"
 #include "sim/collective_steps.h"
 
@@ -183,20 +184,22 @@ TEST(Collective, Eight_ranks_by_hand) {
 TEST(Collective, One_shot_is_a_hop_and_the_bytes_to_each_peer) {
     CollectiveConstants c = plain_constants();
     c.custom_us = 3;
+    c.custom_peer_us = 0.5;
     c.custom_efficiency = 1;
     CollectiveSettings settings;
     settings.implementation = Implementation::one_shot;
     CollectiveModel model(direct_box(4), settings, c);
     const auto time = model.time(request(4, 37'000));
     ASSERT_TRUE(time.has_value());
-    // 3 + 0.7 + 3 * 37 kB / 55.5 GB/s = 5.7 us
-    EXPECT_NEAR(to_us(time->total), 5.7, 1e-3);
+    // 3 + 2 further peers * 0.5 + 0.7 + 3 * 37 kB / 55.5 GB/s = 6.7 us
+    EXPECT_NEAR(to_us(time->total), 6.7, 1e-3);
     EXPECT_EQ(time->choice.implementation, Implementation::one_shot);
 }
 
 TEST(Collective, Two_shot_sends_n_minus_1_nths_twice) {
     CollectiveConstants c = plain_constants();
     c.custom_us = 3;
+    c.custom_peer_us = 0;
     c.custom_phase_us = 2;
     c.custom_efficiency = 1;
     CollectiveSettings settings;
@@ -393,6 +396,66 @@ RC_GTEST_PROP(Collective, The_same_question_has_the_same_answer, ()) {
     RC_ASSERT(first->total == one.time(request(8, bytes))->total);
     RC_ASSERT(first->total == other.time(request(8, bytes))->total);
     RC_ASSERT(first->formula == other.time(request(8, bytes))->formula);
+}
+
+struct Published {
+    std::int64_t bytes;
+    double us;
+};
+
+/// Mean and worst |predicted / published - 1|, constants from literature alone.
+void expect_published(const std::string& machine_name, int gpus, const CollectiveSettings& settings,
+                      const std::vector<Published>& rows, double mean_limit, double worst_limit) {
+    const auto machine =
+        model::find_machine(machine_name, std::string(DRAFTBOARD_SOURCE_DIR) + "/data");
+    ASSERT_TRUE(machine.has_value()) << machine.error().to_text();
+    CollectiveModel model(*machine, settings);
+    double mean = 0;
+    for (const Published& row : rows) {
+        const auto time = model.time(request(gpus, row.bytes));
+        ASSERT_TRUE(time.has_value()) << time.error().to_text();
+        const double off = to_us(time->total) / row.us - 1;
+        EXPECT_LT(std::abs(off), worst_limit) << row.bytes << " B: " << to_us(time->total) << " for " << row.us;
+        mean += std::abs(off) / static_cast<double>(rows.size());
+    }
+    EXPECT_LT(mean, mean_limit);
+}
+
+// Hosts other than those that calibrations come from; local-inference-lab/rtx6kpro@e2c2b95.
+TEST(CollectiveAgainstPublished, NCCL_over_four_GPUs_of_one_socket) {
+    expect_published("4x-rtx-pro-6000", 4, {},
+                     {{8192, 13.9}, {16384, 14.7}, {32768, 15.6}, {131072, 24.7}, {262144, 40.9},
+                      {524288, 71.7}, {1048576, 85.2}},
+                     0.05, 0.15);
+}
+
+TEST(CollectiveAgainstPublished, NCCL_over_two_Turin_sockets_whose_search_fails) {
+    CollectiveSettings settings;
+    settings.peer_level = model::PathType::sys;
+    // 33554432 B: 22.2 GB/s of bus bandwidth
+    expect_published("8x-rtx-pro-6000-direct", 8, settings,
+                     {{32768, 48.16}, {65536, 48.69}, {131072, 51.56}, {262144, 56.48},
+                      {33554432, 33554432 * 1.75 / 22.2e3}},
+                     0.10, 0.20);
+}
+
+TEST(CollectiveAgainstPublished, The_same_box_with_a_graph_file) {
+    CollectiveSettings settings;
+    settings.peer_level = model::PathType::sys;
+    settings.graph_file = true;
+    expect_published("8x-rtx-pro-6000-direct", 8, settings,
+                     {{16384, 20.88}, {32768, 26.2}, {65536, 25.6}, {131072, 32.09}, {262144, 37.26},
+                      {33554432, 33554432 * 1.75 / 37.6e3}},
+                     0.10, 0.20);
+}
+
+TEST(CollectiveAgainstPublished, One_shot_over_four_GPUs) {
+    CollectiveSettings settings;
+    settings.implementation = Implementation::one_shot;
+    expect_published("4x-rtx-pro-6000", 4, settings,
+                     {{8192, 6.45}, {16384, 7.7}, {32768, 9.2}, {65536, 11.8}, {131072, 17.6},
+                      {262144, 28.7}, {524288, 51.0}, {1048576, 95.6}},
+                     0.10, 0.20);
 }
 
 TEST(CollectiveConstants, A_file_gives_back_what_was_written) {

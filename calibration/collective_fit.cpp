@@ -7,9 +7,9 @@
 #include <set>
 #include <tuple>
 
+#include <fmt/format.h>
 #include <Eigen/Cholesky>
 #include <Eigen/Core>
-#include <fmt/format.h>
 
 namespace draftboard::calibration {
 
@@ -23,10 +23,10 @@ using sim::NamedConstant;
 
 namespace {
 
-constexpr double kStep = 1e-3;           // of log(theta), for differences
-constexpr double kEnough = 1e-6;         // relative gain of a round that ends the fit
-constexpr double kEfficiencyLimit = 1.0; // no kernel moves more than the link carries
-constexpr int kScoutIterations = 8;      // rounds a candidate belief gets before it is judged
+constexpr double kStep = 1e-3;            // of log(theta), for differences
+constexpr double kEnough = 1e-6;          // relative gain of a round that ends the fit
+constexpr double kEfficiencyLimit = 1.0;  // no kernel moves more than the link carries
+constexpr int kScoutIterations = 8;       // rounds a candidate belief gets before it is judged
 
 struct Row {
     const CollectiveMeasurement* measurement = nullptr;
@@ -36,7 +36,7 @@ struct Row {
 
 /// The model's answer to all rows under one set of constants.
 class Predictor {
-   public:
+ public:
     Predictor(const model::Machine& machine, const std::vector<Row>& rows)
         : machine_(machine), rows_(rows) {}
 
@@ -50,8 +50,10 @@ class Predictor {
             if (model == models.end()) {
                 model::CollectiveSettings settings;
                 settings.implementation = row.implementation;
-                model = models.emplace(row.implementation,
-                                       sim::CollectiveModel(machine_, settings, constants)).first;
+                model = models
+                            .emplace(row.implementation,
+                                     sim::CollectiveModel(machine_, settings, constants))
+                            .first;
             }
             auto time = model->second.time(row.request);
             if (!time) return tl::unexpected(time.error());
@@ -73,16 +75,18 @@ class Predictor {
         return residuals;
     }
 
-   private:
+ private:
     const model::Machine& machine_;
     const std::vector<Row>& rows_;
 };
 
 bool is_efficiency(const std::string& name) { return name.find("efficiency") != std::string::npos; }
 
-/// Which constants the rows can speak of: those of the transports, protocols and implementations in use.
+/// Which constants the rows can speak of: those of the transports, protocols and implementations in
+/// use.
 std::vector<NamedConstant> active_constants(const std::vector<Row>& rows,
-                                            const std::vector<sim::CollectiveTime>& times, bool nvlink) {
+                                            const std::vector<sim::CollectiveTime>& times,
+                                            bool nvlink) {
     std::set<std::string> in_use;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const sim::CollectiveChoice& choice = times[i].choice;
@@ -92,25 +96,27 @@ std::vector<NamedConstant> active_constants(const std::vector<Row>& rows,
             if (choice.implementation == Implementation::two_shot) in_use.insert("custom_phase_us");
             continue;
         }
-        const std::string transport = nvlink ? "nvlink." : (choice.through_host ? "staged." : "peer.");
+        const std::string transport =
+            nvlink ? "nvlink." : (choice.through_host ? "staged." : "peer.");
         const bool exchange = rows[i].request.operation == model::OperationKind::all_to_all;
         if (choice.nvls) {
             in_use.insert({"nvls_us", "nvls_efficiency"});
         } else if (choice.protocol == model::Protocol::ll) {
-            in_use.insert({transport + "ll_hop_us", transport + "ll_trip_us", transport + "ll_efficiency"});
+            in_use.insert(
+                {transport + "ll_hop_us", transport + "ll_trip_us", transport + "ll_efficiency"});
             if (!exchange) in_use.insert({"ll_drain", "kernel_us"});
         } else if (choice.protocol == model::Protocol::ll128) {
             in_use.insert({transport + "ll128_hop_us", transport + "ll128_trip_us", "kernel_us"});
         } else {
             in_use.insert({transport + "simple_hop_us", transport + "simple_efficiency"});
             if (!exchange) {
-                in_use.insert({transport + "simple_slice_us", transport + "channel_gb_s", "simple_drain",
-                               "kernel_us"});
+                in_use.insert({transport + "simple_slice_us", transport + "channel_gb_s",
+                               "simple_drain", "kernel_us"});
             }
         }
         if (exchange) {
-            in_use.insert({"exchange_us", "exchange_peer_us", "exchange_trip_share", "exchange_channel_gb_s",
-                           "exchange_efficiency"});
+            in_use.insert({"exchange_us", "exchange_peer_us", "exchange_trip_share",
+                           "exchange_channel_gb_s", "exchange_efficiency"});
         }
     }
     std::vector<NamedConstant> active;
@@ -127,13 +133,14 @@ struct Solution {
 };
 
 class Fitter {
-   public:
+ public:
     Fitter(const Predictor& predictor, std::vector<NamedConstant> active,
            const CollectiveFitOptions& options)
         : predictor_(predictor), active_(std::move(active)), options_(options) {}
 
     /// Rows with weight 0 are left out.
-    [[nodiscard]] Expected<Solution> solve(const CollectiveConstants& start, const CollectiveConstants& prior,
+    [[nodiscard]] Expected<Solution> solve(const CollectiveConstants& start,
+                                           const CollectiveConstants& prior,
                                            const Eigen::VectorXd& use, int iterations) const {
         const auto k = static_cast<Eigen::Index>(active_.size());
         Eigen::VectorXd theta(k);
@@ -150,7 +157,8 @@ class Fitter {
         double damping = 1e-2;
         Eigen::MatrixXd normal = Eigen::MatrixXd::Identity(k, k);
         for (int iteration = 0; iteration < iterations; ++iteration) {
-            // Slopes of all rows by each constant, then one damped Gauss-Newton step on reweighted rows.
+            // Slopes of all rows by each constant, then one damped Gauss-Newton step on reweighted
+            // rows.
             Eigen::MatrixXd slope(residuals->size(), k);
             for (Eigen::Index i = 0; i < k; ++i) {
                 Eigen::VectorXd moved = theta;
@@ -162,13 +170,14 @@ class Fitter {
             Eigen::VectorXd weights(residuals->size());
             for (Eigen::Index r = 0; r < weights.size(); ++r) {
                 const double size = std::abs((*residuals)[r]);
-                weights[r] = use[r] * (size <= options_.huber_delta ? 1.0 : options_.huber_delta / size);
+                weights[r] =
+                    use[r] * (size <= options_.huber_delta ? 1.0 : options_.huber_delta / size);
             }
             const double prior_weight = prior_weight_of(use);
             normal = slope.transpose() * weights.asDiagonal() * slope;
             normal.diagonal().array() += prior_weight;
-            const Eigen::VectorXd gradient =
-                slope.transpose() * weights.asDiagonal() * *residuals + prior_weight * (theta - center);
+            const Eigen::VectorXd gradient = slope.transpose() * weights.asDiagonal() * *residuals +
+                                             prior_weight * (theta - center);
             bool improved = false;
             double gain = 0;
             for (int attempt = 0; attempt < 8 && !improved; ++attempt) {
@@ -210,7 +219,7 @@ class Fitter {
         return best;
     }
 
-   private:
+ private:
     // The prior is weighed as one row's worth of scatter of 0.05, whatever the number of rows.
     [[nodiscard]] double prior_weight_of(const Eigen::VectorXd&) const {
         constexpr double kScatter = 0.05;
@@ -253,8 +262,9 @@ class Fitter {
 };
 
 std::vector<BeliefEvidence> candidate_beliefs(const model::Machine& machine, bool nvlink) {
-    // The machine's own, then NCCL's constants for sockets (16 AMD, 10 Skylake, 22 Sapphire Rapids, 40 Emerald
-    // Rapids) with and without pairs that talk directly (AMD's rule, or two GPUs behind one switch).
+    // The machine's own, then NCCL's constants for sockets (16 AMD, 10 Skylake, 22 Sapphire Rapids,
+    // 40 Emerald Rapids) with and without pairs that talk directly (AMD's rule, or two GPUs behind
+    // one switch).
     std::vector<BeliefEvidence> candidates = {{0, 0, 0}};
     if (nvlink || !machine.peer.enabled) return candidates;
     for (const double inter_cpu : {0.0, 10.0, 16.0, 22.0, 40.0}) {
@@ -277,13 +287,15 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
     for (const CollectiveMeasurement& measurement : measurements) {
         if (measurement.system != measurements.front().system) {
             return fail(ErrorCode::invalid_input, "measurements of two systems",
-                        measurements.front().system + ", " + measurement.system, "fit one system at a time");
+                        measurements.front().system + ", " + measurement.system,
+                        "fit one system at a time");
         }
         const auto implementation = implementation_of(measurement, nvlink);
         if (!implementation) continue;
         if (measurement.gpus > available) {
             return fail(ErrorCode::invalid_input,
-                        fmt::format("a measurement over {} GPUs, the machine has {}", measurement.gpus, available),
+                        fmt::format("a measurement over {} GPUs, the machine has {}",
+                                    measurement.gpus, available),
                         machine.name, "name the machine that was measured");
         }
         if (measurement.gpus < 2 || measurement.bytes < measurement.gpus) continue;
@@ -297,7 +309,8 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
     const Predictor predictor(machine, rows);
     const Eigen::VectorXd all = Eigen::VectorXd::Ones(static_cast<Eigen::Index>(rows.size()));
     CollectiveFit fit;
-    // Scout every belief, keep the best. Ties go to the earlier candidate: the machine's own name first.
+    // Scout every belief, keep the best. Ties go to the earlier candidate: the machine's own name
+    // first.
     std::vector<std::pair<BeliefEvidence, CollectiveConstants>> scouted;
     for (BeliefEvidence candidate : candidate_beliefs(machine, nvlink)) {
         CollectiveConstants start;
@@ -351,12 +364,15 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
             if (!without) return tl::unexpected(without.error());
             const auto held_times = predictor.times(without->constants);
             if (!held_times) return tl::unexpected(held_times.error());
-            for (const std::size_t i : held) fit.points[i].held_out_us = sim::to_us((*held_times)[i].total);
+            for (const std::size_t i : held)
+                fit.points[i].held_out_us = sim::to_us((*held_times)[i].total);
         }
     }
 
     // Errors, and an entry for each implementation, operation and world size.
-    std::map<std::tuple<std::string, model::OperationKind, int>, std::vector<const CollectiveFitPoint*>> groups;
+    std::map<std::tuple<std::string, model::OperationKind, int>,
+             std::vector<const CollectiveFitPoint*>>
+        groups;
     for (const CollectiveFitPoint& point : fit.points) {
         const double error = std::abs(point.fitted_us / point.measurement.latency_us - 1);
         fit.mean_error += error / static_cast<double>(fit.points.size());
@@ -386,12 +402,13 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
             entry.bytes_high = std::max(entry.bytes_high, point->measurement.bytes);
         }
         entry.points = static_cast<int>(points.size());
-        entry.error =
-            std::stod(fmt::format("{:.3g}", std::sqrt(squares / static_cast<double>(points.size()))));
+        entry.error = std::stod(
+            fmt::format("{:.3g}", std::sqrt(squares / static_cast<double>(points.size()))));
         fit.constants.entries.push_back(std::move(entry));
     }
     fit.constants.system = measurements.front().system;
-    fit.constants.name = options.name.empty() ? "collectives-" + fit.constants.system : options.name;
+    fit.constants.name =
+        options.name.empty() ? "collectives-" + fit.constants.system : options.name;
     fit.constants.machines = {machine.name};
     model::Json provenance;
     provenance["source"] = options.source;
@@ -408,7 +425,8 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
                             {"peer_ranks", candidate.peer_ranks},
                             {"loss", rounded(candidate.loss)}});
     }
-    // How tightly the rows hold each constant: one standard error of its logarithm. Near 1 and above: its default.
+    // How tightly the rows hold each constant: one standard error of its logarithm. Near 1 and
+    // above: its default.
     model::Json held = model::Json::object();
     for (const FittedConstant& constant : fit.fitted) {
         held[constant.name] = std::stod(fmt::format("{:.2g}", constant.standard_error));
@@ -421,9 +439,9 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
 
 std::string fit_text(const CollectiveFit& fit) {
     std::string text = fmt::format(
-        "{} rows: mean error {:.1f} %, worst {:.1f} %; held out: mean {:.1f} %, worst {:.1f} %\n\n", fit.points.size(),
-        100 * fit.mean_error, 100 * fit.worst_error, 100 * fit.held_out_mean_error,
-        100 * fit.held_out_worst_error);
+        "{} rows: mean error {:.1f} %, worst {:.1f} %; held out: mean {:.1f} %, worst {:.1f} %\n\n",
+        fit.points.size(), 100 * fit.mean_error, 100 * fit.worst_error,
+        100 * fit.held_out_mean_error, 100 * fit.held_out_worst_error);
     text += fmt::format("{:<26} {:>10} {:>10} {:>8}\n", "constant", "fitted", "default", "+- %");
     for (const FittedConstant& constant : fit.fitted) {
         text += fmt::format("{:<26} {:>10.4g} {:>10.4g} {:>8.1f}\n", constant.name, constant.value,
@@ -436,23 +454,25 @@ std::string fit_text(const CollectiveFit& fit) {
     }
     text += "\n";
     for (const sim::CollectiveFitEntry& entry : fit.constants.entries) {
-        text += fmt::format("{:<9} {:<14} {} GPUs: {} rows, {} .. {} B, error {:.1f} %\n", entry.implementation,
-                            sim::collective_name(entry.operation), entry.gpus, entry.points, entry.bytes_low,
-                            entry.bytes_high, 100 * entry.error);
+        text += fmt::format("{:<9} {:<14} {} GPUs: {} rows, {} .. {} B, error {:.1f} %\n",
+                            entry.implementation, sim::collective_name(entry.operation), entry.gpus,
+                            entry.points, entry.bytes_low, entry.bytes_high, 100 * entry.error);
     }
-    text += fmt::format("\n{:<9} {:<14} {:>4} {:>11} {:<7} {:>3} {:>11} {:>11} {:>7} {:>7}\n", "impl", "operation",
-                        "gpus", "bytes", "proto", "ch", "measured", "fitted", "err %", "held %");
+    text += fmt::format("\n{:<9} {:<14} {:>4} {:>11} {:<7} {:>3} {:>11} {:>11} {:>7} {:>7}\n",
+                        "impl", "operation", "gpus", "bytes", "proto", "ch", "measured", "fitted",
+                        "err %", "held %");
     for (const CollectiveFitPoint& point : fit.points) {
         const double measured = point.measurement.latency_us;
         const std::string held =
-            point.held_out_us > 0 ? fmt::format("{:+.1f}", 100 * (point.held_out_us / measured - 1)) : "-";
-        text += fmt::format("{:<9} {:<14} {:>4} {:>11} {:<7} {:>3} {:>11.2f} {:>11.2f} {:>+7.1f} {:>7}\n",
-                            model::to_name(point.implementation),
-                            sim::collective_name(point.measurement.operation), point.measurement.gpus,
-                            point.measurement.bytes,
-                            point.choice.nvls ? "nvls" : model::to_name(point.choice.protocol),
-                            point.choice.channels, measured, point.fitted_us,
-                            100 * (point.fitted_us / measured - 1), held);
+            point.held_out_us > 0 ? fmt::format("{:+.1f}", 100 * (point.held_out_us / measured - 1))
+                                  : "-";
+        text += fmt::format(
+            "{:<9} {:<14} {:>4} {:>11} {:<7} {:>3} {:>11.2f} {:>11.2f} {:>+7.1f} {:>7}\n",
+            model::to_name(point.implementation), sim::collective_name(point.measurement.operation),
+            point.measurement.gpus, point.measurement.bytes,
+            point.choice.nvls ? "nvls" : model::to_name(point.choice.protocol),
+            point.choice.channels, measured, point.fitted_us,
+            100 * (point.fitted_us / measured - 1), held);
     }
     return text;
 }

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Fits the constants of the collective model to measured collectives: few named constants, shared over world
-// sizes, operations and message sizes of one machine. No tables: what the constants can't say stays an error and is
-// reported as one.
+// Fits the constants of the collective model to measured collectives: few named constants, shared
+// over world sizes, operations and message sizes of one machine. No tables: what the constants
+// can't say stays an error and is reported as one.
 //
-//   minimise   sum_i rho( log(predicted_i(theta) / measured_i) )  +  sum_k ( log(theta_k / default_k) / s )^2
-//   rho        Huber's, quadratic below delta = 0.1, so that single disturbed rows don't bend the rest
+//   minimise   sum_i rho( log(predicted_i(theta) / measured_i) )
+//              + sum_k ( log(theta_k / default_k) / s )^2 * scatter^2
+//   rho        Huber's, quadratic below delta = 0.1: single disturbed rows don't bend the rest
 //   s          1: a constant that no row speaks of stays at its default
 //   by Levenberg-Marquardt over log(theta), rows weighted anew each round; deterministic.
-// What NCCL believes on the host (the socket link, who talks directly) is not continuous: each candidate is
-// fitted, the one with the least loss is kept, and the losses of all are the evidence for it.
+// What NCCL believes on the host (the socket link, who talks directly) is not continuous: each
+// candidate is fitted, the one with the least loss is kept, and the losses of all are the evidence
+// for it.
 //
-// Leave-out error: each third of the rows (by position within its operation and world size) is predicted by a fit
-// to the others, so every row is held out once.
+// Leave-out error: each third of the rows (by position within its operation and world size) is
+// predicted by a fit to the others, so every row is held out once.
 
 #include <map>
 #include <string>
@@ -60,19 +62,21 @@ struct CollectiveFit {
     std::vector<FittedConstant> fitted;
     std::vector<CollectiveFitPoint> points;
     std::vector<BeliefEvidence> evidence;  ///< least loss first
-    double mean_error = 0;   ///< mean |fitted / measured - 1|
+    double mean_error = 0;                 ///< mean |fitted / measured - 1|
     double worst_error = 0;
     double held_out_mean_error = 0;
     double held_out_worst_error = 0;
 };
 
-/// Rows of other systems than the first row's are an error; rows that implementation_of() does not know are
-/// left aside. Errors: no usable row, more GPUs measured than the machine has, a row the model refuses.
+/// Rows of other systems than the first row's are an error; rows that implementation_of() does not
+/// know are left aside. Errors: no usable row, more GPUs measured than the machine has, a row the
+/// model refuses.
 [[nodiscard]] model::Expected<CollectiveFit> fit_collectives(
     const std::vector<CollectiveMeasurement>& measurements, const model::Machine& machine,
     const CollectiveFitOptions& options = {});
 
-/// Constants, evidence, errors by operation and world size, and every size: measured, fitted, held out.
+/// Constants, evidence, errors by operation and world size, and every size: measured, fitted, held
+/// out.
 [[nodiscard]] std::string fit_text(const CollectiveFit& fit);
 
 }  // namespace draftboard::calibration

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // draftboard-fit-collectives TABLE.csv SYSTEM MACHINE.json [MACHINE_NAME ...] -o OUT.json
-// Fits the collective model to the rows of one system and writes the calibration; the report goes to stdout. Further
-// names are machines that the calibration also goes with. Exit codes as draftboard's.
+// Fits the collective model to the rows of one system and writes the calibration; the report goes
+// to stdout. Further names are machines that the calibration also goes with. Exit codes as
+// draftboard's.
 
 #include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "calibration/collective_fit.h"
 #include "model/machine_json.h"
@@ -35,7 +36,8 @@ int main(int argc, char** argv) {
     calibration::CollectiveFitOptions options;
     app.add_option("table", table, "CSV with system,impl,op,gpus,bytes,latency_us")->required();
     app.add_option("system", system, "value of the column system")->required();
-    app.add_option("machine", machine_path, "machine file, or the name of a shipped one")->required();
+    app.add_option("machine", machine_path, "machine file, or the name of a shipped one")
+        ->required();
     app.add_option("names", also, "names of further machines that it goes with");
     app.add_option("-o,--output", out, "calibration file to write");
     app.add_option("--data", data_directory, "data directory, for shipped machines");

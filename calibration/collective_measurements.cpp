@@ -19,7 +19,8 @@ using model::OperationKind;
 
 namespace {
 
-constexpr std::array<std::string_view, 6> kColumns = {"system", "impl", "op", "gpus", "bytes", "latency_us"};
+constexpr std::array<std::string_view, 6> kColumns = {"system", "impl",  "op",
+                                                      "gpus",   "bytes", "latency_us"};
 constexpr std::size_t kMaxFields = 64;
 
 std::vector<std::string_view> split(std::string_view line) {
@@ -28,7 +29,8 @@ std::vector<std::string_view> split(std::string_view line) {
         const std::size_t comma = line.find(',');
         std::string_view field = line.substr(0, comma);
         while (!field.empty() && field.front() == ' ') field.remove_prefix(1);
-        while (!field.empty() && (field.back() == ' ' || field.back() == '\r')) field.remove_suffix(1);
+        while (!field.empty() && (field.back() == ' ' || field.back() == '\r'))
+            field.remove_suffix(1);
         fields.push_back(field);
         if (comma == std::string_view::npos) break;
         line.remove_prefix(comma + 1);
@@ -71,8 +73,9 @@ Expected<std::vector<CollectiveMeasurement>> parse_collective_csv(std::string_vi
                     if (fields[f] == kColumns[c]) at[c] = f;
                 }
                 if (at[c] == fields.size()) {
-                    return fail(ErrorCode::invalid_input, fmt::format("no column \"{}\"", kColumns[c]), place,
-                                "the first line names system, impl, op, gpus, bytes and latency_us");
+                    return fail(
+                        ErrorCode::invalid_input, fmt::format("no column \"{}\"", kColumns[c]),
+                        place, "the first line names system, impl, op, gpus, bytes and latency_us");
                 }
             }
             have_header = true;
@@ -83,7 +86,8 @@ Expected<std::vector<CollectiveMeasurement>> parse_collective_csv(std::string_vi
         }
         for (const std::size_t column : at) {
             if (column >= fields.size()) {
-                return fail(ErrorCode::invalid_input, fmt::format("{} fields, too few", fields.size()), place,
+                return fail(ErrorCode::invalid_input,
+                            fmt::format("{} fields, too few", fields.size()), place,
                             "give every column of the first line");
             }
         }
@@ -92,20 +96,24 @@ Expected<std::vector<CollectiveMeasurement>> parse_collective_csv(std::string_vi
         row.label = std::string(fields[at[1]]);
         const auto operation = operation_from(fields[at[2]]);
         if (!operation) {
-            return fail(ErrorCode::unsupported, fmt::format("no such collective: {}", fields[at[2]]), place,
+            return fail(ErrorCode::unsupported,
+                        fmt::format("no such collective: {}", fields[at[2]]), place,
                         "use all_reduce, all_gather, reduce_scatter or alltoall");
         }
         row.operation = *operation;
         if (!parse_number(fields[at[3]], row.gpus) || row.gpus < 1 || row.gpus > model::kMaxGpus) {
-            return fail(ErrorCode::invalid_input, "gpus is no count of GPUs", place, "give 1 to 1024");
+            return fail(ErrorCode::invalid_input, "gpus is no count of GPUs", place,
+                        "give 1 to 1024");
         }
         if (!parse_number(fields[at[4]], row.bytes) || row.bytes < 0 ||
             row.bytes > sim::kMaxCollectiveBytes) {
-            return fail(ErrorCode::invalid_input, "bytes is no message size", place, "give 0 to 2^50");
+            return fail(ErrorCode::invalid_input, "bytes is no message size", place,
+                        "give 0 to 2^50");
         }
         if (!parse_number(fields[at[5]], row.latency_us) || !std::isfinite(row.latency_us) ||
             row.latency_us <= 0 || row.latency_us > 1e12) {
-            return fail(ErrorCode::invalid_input, "latency_us is no time", place, "give microseconds above 0");
+            return fail(ErrorCode::invalid_input, "latency_us is no time", place,
+                        "give microseconds above 0");
         }
         rows.push_back(std::move(row));
     }
@@ -132,8 +140,9 @@ std::optional<model::Implementation> implementation_of(const CollectiveMeasureme
     if (!graph || !custom || measurement.bytes >= kCustomLimit) return std::nullopt;
     if (!nvlink && measurement.gpus > 2) return std::nullopt;
     const std::int64_t one_shot_below = measurement.gpus <= 4 ? 512 * 1024 : 256 * 1024;
-    return measurement.gpus == 2 || measurement.bytes < one_shot_below ? model::Implementation::one_shot
-                                                                       : model::Implementation::two_shot;
+    return measurement.gpus == 2 || measurement.bytes < one_shot_below
+               ? model::Implementation::one_shot
+               : model::Implementation::two_shot;
 }
 
 sim::CollectiveRequest request_of(const CollectiveMeasurement& measurement) {

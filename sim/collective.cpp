@@ -24,15 +24,16 @@ using model::OperationKind;
 
 namespace {
 
-// NCCL 2.30.7, src/include/{device,collectives}.h: one of 8 steps of a connection's buffer is 32 KiB of LL data and
-// 562.5 KiB of LL128 data; Simple moves chunks of 4 steps of 512 KiB in slices of 2.
+// NCCL 2.30.7, src/include/{device,collectives}.h: one of 8 steps of a connection's buffer is 32
+// KiB of LL data and 562.5 KiB of LL128 data; Simple moves chunks of 4 steps of 512 KiB in slices
+// of 2.
 constexpr double kLlChunkBytes = 32 * 1024;
 constexpr double kLl128ChunkBytes = 576'000;
 constexpr double kSimpleChunkBytes = 2 * 1024 * 1024;
 constexpr int kSimpleSlices = 2;
 constexpr double kLeastSliceBytes = 32 * 1024;  // a slice is cut no smaller than 1/32 of its 1 MiB
-constexpr double kLlBytesPerThread = 8;     // and 8 of flags
-constexpr double kLl128BytesPerThread = 60;  // of 64
+constexpr double kLlBytesPerThread = 8;         // and 8 of flags
+constexpr double kLl128BytesPerThread = 60;     // of 64
 constexpr double kLlWire = 2.0;
 constexpr double kLl128Wire = 128.0 / 120.0;
 
@@ -103,23 +104,24 @@ struct CollectiveModel::Impl {
         }
         const int known = static_cast<int>(machine.gpus().size());
         if (request.gpus.empty()) {
-            return fail(ErrorCode::invalid_input, "a collective needs at least one GPU", context, "");
+            return fail(ErrorCode::invalid_input, "a collective needs at least one GPU", context,
+                        "");
         }
         std::set<int> seen;
         for (const int gpu : request.gpus) {
             if (gpu < 0 || gpu >= known) {
                 return fail(ErrorCode::invalid_input,
-                            fmt::format("GPU {} does not exist: the machine has {}", gpu, known), context,
-                            "use fewer ranks or another machine");
+                            fmt::format("GPU {} does not exist: the machine has {}", gpu, known),
+                            context, "use fewer ranks or another machine");
             }
             if (!seen.insert(gpu).second) {
-                return fail(ErrorCode::invalid_input, fmt::format("GPU {} takes part twice", gpu), context,
-                            "name each GPU once");
+                return fail(ErrorCode::invalid_input, fmt::format("GPU {} takes part twice", gpu),
+                            context, "name each GPU once");
             }
         }
         if (request.bytes < 0 || request.bytes > kMaxCollectiveBytes) {
-            return fail(ErrorCode::too_large, fmt::format("a message of {} bytes", request.bytes), context,
-                        "give 0 to 2^50 bytes");
+            return fail(ErrorCode::too_large, fmt::format("a message of {} bytes", request.bytes),
+                        context, "give 0 to 2^50 bytes");
         }
         return true;
     }
@@ -147,7 +149,9 @@ struct CollectiveModel::Impl {
         return protocol == Protocol::simple ? c.simple_efficiency : c.ll_efficiency;
     }
 
-    // Ring ------------------------------------------------------------------------------------------------
+    // Ring
+    // ------------------------------------------------------------------------------------------------
+    //
 
     struct RingPlan {
         RingSchedule schedule;
@@ -175,17 +179,20 @@ struct CollectiveModel::Impl {
         plan.trips = simple ? 1.0 : std::max(1.0, std::ceil(piece / trip - 1e-9));
 
         RingSchedule& schedule = plan.schedule;
-        schedule.steps = static_cast<int>(operation == OperationKind::all_reduce ? 2 * (n - 1) : n - 1);
+        schedule.steps =
+            static_cast<int>(operation == OperationKind::all_reduce ? 2 * (n - 1) : n - 1);
         if (operation == OperationKind::send_receive) schedule.steps = 1;
-        schedule.slices =
-            simple ? std::clamp(static_cast<int>(std::ceil(piece / kLeastSliceBytes)), 1, kSimpleSlices) : 1;
+        schedule.slices = simple ? std::clamp(static_cast<int>(std::ceil(piece / kLeastSliceBytes)),
+                                              1, kSimpleSlices)
+                                 : 1;
         schedule.bytes = piece * channels * expansion;
 
         std::vector<TransferPath> paths;
         for (const TransferPath& raw : ring.paths) {
             TransferPath path = with_efficiency(raw, efficiency(raw, choice.protocol));
             if (simple) {
-                path.rate_cap = std::min(path.rate_cap, channels * of(raw.transport).channel_gb_s * 1e9);
+                path.rate_cap =
+                    std::min(path.rate_cap, channels * of(raw.transport).channel_gb_s * 1e9);
             }
             paths.push_back(std::move(path));
         }
@@ -228,15 +235,18 @@ struct CollectiveModel::Impl {
         const double total = constants.kernel_us + plan.loops * (loop_us + plan.drain_us);
         terms.transport_us = std::max(0.0, total - terms.latency_us);
         terms.formula = fmt::format(
-            "ring {}: kernel {:.2f} us + {:.0f} loop(s) x ({} steps of {:.0f} B on the wire at {:.2f} GB/s over "
-            "{} channel(s), hops {:.2f} us, {} trip(s): {:.2f} us + last receive {:.2f} us) = {:.2f} us",
+            "ring {}: kernel {:.2f} us + {:.0f} loop(s) x ({} steps of {:.0f} B on the wire at "
+            "{:.2f} GB/s over "
+            "{} channel(s), hops {:.2f} us, {} trip(s): {:.2f} us + last receive {:.2f} us) = "
+            "{:.2f} us",
             to_name(choice.protocol), constants.kernel_us, plan.loops, plan.schedule.steps,
-            plan.schedule.bytes, plan.slowest_gb_s, choice.channels, plan.hop_us, plan.trips, loop_us,
-            plan.drain_us, total);
+            plan.schedule.bytes, plan.slowest_gb_s, choice.channels, plan.hop_us, plan.trips,
+            loop_us, plan.drain_us, total);
         return terms;
     }
 
-    // Tree: inside one node a chain, reduced up while broadcast down -----------------------------------------
+    // Tree: inside one node a chain, reduced up while broadcast down
+    // -----------------------------------------
 
     [[nodiscard]] Terms price_tree(const Ring& ring, double bytes, const CollectiveChoice& choice,
                                    int threads) const {
@@ -245,8 +255,8 @@ struct CollectiveModel::Impl {
         const bool ll = choice.protocol == Protocol::ll;
         const double expansion = simple ? 1.0 : (ll ? kLlWire : kLl128Wire);
         const double channels = choice.channels;
-        // The chain leaves out the ring's closing hop and uses the others both ways; routes are taken as
-        // symmetric in latency.
+        // The chain leaves out the ring's closing hop and uses the others both ways; routes are
+        // taken as symmetric in latency.
         std::vector<TransferPath> paths;
         double hops_us = 0;
         for (std::size_t r = 0; r + 1 < n; ++r) {
@@ -257,7 +267,8 @@ struct CollectiveModel::Impl {
                 if (direction == 1) {
                     for (ResourceUse& use : path.uses) use.resource ^= 1;
                 }
-                if (simple) path.rate_cap = std::min(path.rate_cap, channels * c.channel_gb_s * 0.5e9);
+                if (simple)
+                    path.rate_cap = std::min(path.rate_cap, channels * c.channel_gb_s * 0.5e9);
                 paths.push_back(std::move(path));
             }
             hops_us += 2 * (raw.latency_us + (simple ? c.simple_hop_us + c.simple_slice_us
@@ -265,9 +276,12 @@ struct CollectiveModel::Impl {
         }
         const std::vector<double> rates = shared_rates(network, paths);
         const double slowest = *std::min_element(rates.begin(), rates.end());
-        const double chunk = simple ? kSimpleChunkBytes / 4 : (ll ? kLlChunkBytes : kLl128ChunkBytes);
-        // Pieces that follow each other down the chain; at least eight so that it fills, if large enough.
-        const double piece = std::min({bytes / channels, chunk, std::max(bytes / channels / 8, 16384.0)});
+        const double chunk =
+            simple ? kSimpleChunkBytes / 4 : (ll ? kLlChunkBytes : kLl128ChunkBytes);
+        // Pieces that follow each other down the chain; at least eight so that it fills, if large
+        // enough.
+        const double piece =
+            std::min({bytes / channels, chunk, std::max(bytes / channels / 8, 16384.0)});
         double piece_us = piece * channels * expansion / slowest * 1e6;
         if (!simple) {
             double trip_us = 0;
@@ -275,7 +289,8 @@ struct CollectiveModel::Impl {
                 const TransportConstants& c = of(path.transport);
                 trip_us = std::max(trip_us, ll ? c.ll_trip_us : c.ll128_trip_us);
             }
-            const double trips = std::ceil(piece / (threads * (ll ? kLlBytesPerThread : kLl128BytesPerThread)));
+            const double trips =
+                std::ceil(piece / (threads * (ll ? kLlBytesPerThread : kLl128BytesPerThread)));
             piece_us += std::max(0.0, trips - 1) * trip_us;
         }
         const double pieces = bytes > 0 ? bytes / channels / piece : 0;
@@ -284,10 +299,12 @@ struct CollectiveModel::Impl {
         terms.latency_us = constants.kernel_us + hops_us;
         terms.transport_us = (fill_steps + std::max(0.0, pieces - 1)) * piece_us;
         terms.formula = fmt::format(
-            "tree {} (a chain of {}): kernel {:.2f} us + {:.0f} hops {:.2f} us + ({:.0f} + {:.1f} pieces) x {:.2f} us "
+            "tree {} (a chain of {}): kernel {:.2f} us + {:.0f} hops {:.2f} us + ({:.0f} + {:.1f} "
+            "pieces) x {:.2f} us "
             "at {:.2f} GB/s = {:.2f} us",
             to_name(choice.protocol), n, constants.kernel_us, fill_steps, hops_us, fill_steps,
-            std::max(0.0, pieces - 1), piece_us, slowest * 1e-9, terms.latency_us + terms.transport_us);
+            std::max(0.0, pieces - 1), piece_us, slowest * 1e-9,
+            terms.latency_us + terms.transport_us);
         return terms;
     }
 
@@ -295,32 +312,36 @@ struct CollectiveModel::Impl {
         const double n = static_cast<double>(ring.paths.size());
         double capacity = std::numeric_limits<double>::infinity();
         for (const TransferPath& path : ring.paths) capacity = std::min(capacity, path.rate_cap);
-        // Each GPU's links carry its S bytes in and out once; gathers and scatters leave its own part out.
+        // Each GPU's links carry its S bytes in and out once; gathers and scatters leave its own
+        // part out.
         const double moved = operation == OperationKind::all_reduce ? bytes : bytes * (n - 1) / n;
         const double rate = constants.nvls_efficiency * capacity;
         Terms terms;
         terms.latency_us = constants.nvls_us;
         terms.transport_us = moved / rate * 1e6;
-        terms.formula = fmt::format("NVLS: {:.2f} us + {:.0f} B at {:.1f} GB/s = {:.2f} us", terms.latency_us,
-                                    moved, rate * 1e-9, terms.latency_us + terms.transport_us);
+        terms.formula =
+            fmt::format("NVLS: {:.2f} us + {:.0f} B at {:.1f} GB/s = {:.2f} us", terms.latency_us,
+                        moved, rate * 1e-9, terms.latency_us + terms.transport_us);
         return terms;
     }
 
-    // All pairs --------------------------------------------------------------------------------------------
+    // All pairs
+    // --------------------------------------------------------------------------------------------
 
     [[nodiscard]] Expected<std::vector<TransferPath>> all_pairs(const std::vector<int>& gpus,
                                                                 const NcclGraph* graph) const {
         if (static_cast<int>(gpus.size()) > kMaxExchangeRanks) {
             return fail(ErrorCode::too_large,
-                        fmt::format("{} ranks that all send to each other", gpus.size()), machine.name,
-                        fmt::format("use at most {}", kMaxExchangeRanks));
+                        fmt::format("{} ranks that all send to each other", gpus.size()),
+                        machine.name, fmt::format("use at most {}", kMaxExchangeRanks));
         }
         std::vector<TransferPath> paths;
         for (const int from : gpus) {
             for (const int to : gpus) {
                 if (from == to) continue;
                 // NCCL decides per pair as it does for the ring; the custom kernels need peers.
-                const bool peer = graph == nullptr || nccl_peer(from, to, static_cast<int>(gpus.size()));
+                const bool peer =
+                    graph == nullptr || nccl_peer(from, to, static_cast<int>(gpus.size()));
                 auto path = network.between(from, to, peer);
                 if (!path) return tl::unexpected(path.error());
                 paths.push_back(std::move(*path));
@@ -364,17 +385,19 @@ struct CollectiveModel::Impl {
         const double wire_us = unit->second * per_peer * (simple ? 1 : kLlWire) * 1e6;
         double blocks_us = 0;
         if (simple) {
-            blocks_us = per_peer * (n - 1) / (choice.channels * constants.exchange_channel_gb_s * 1e3);
+            blocks_us =
+                per_peer * (n - 1) / (choice.channels * constants.exchange_channel_gb_s * 1e3);
         } else {
             const double trips = per_peer * (n - 1) / (512 * kLlBytesPerThread);
             blocks_us = trips * trip_us * constants.exchange_trip_share;
         }
         terms.transport_us = std::max(wire_us, blocks_us);
         terms.formula = fmt::format(
-            "all_to_all {}: {:.2f} us + {:.0f} further peers x {:.2f} us + hop {:.2f} us + max(links {:.2f} us, blocks "
+            "all_to_all {}: {:.2f} us + {:.0f} further peers x {:.2f} us + hop {:.2f} us + "
+            "max(links {:.2f} us, blocks "
             "{:.2f} us) for {:.0f} B a peer = {:.2f} us",
-            to_name(choice.protocol), constants.exchange_us, n - 2, constants.exchange_peer_us, hop_us,
-            wire_us, blocks_us, per_peer, terms.latency_us + terms.transport_us);
+            to_name(choice.protocol), constants.exchange_us, n - 2, constants.exchange_peer_us,
+            hop_us, wire_us, blocks_us, per_peer, terms.latency_us + terms.transport_us);
         return terms;
     }
 
@@ -382,7 +405,8 @@ struct CollectiveModel::Impl {
     [[nodiscard]] std::string why_not_custom(const CollectiveRequest& request) const {
         if (request.operation != OperationKind::all_reduce) return "only all_reduce has it";
         if (settings.custom_limit_bytes > 0 && request.bytes > settings.custom_limit_bytes) {
-            return fmt::format("{} bytes exceed its limit of {}", request.bytes, settings.custom_limit_bytes);
+            return fmt::format("{} bytes exceed its limit of {}", request.bytes,
+                               settings.custom_limit_bytes);
         }
         if (settings.implementation == Implementation::host_staged) return {};
         for (const int from : request.gpus) {
@@ -400,7 +424,8 @@ struct CollectiveModel::Impl {
         const double bytes = static_cast<double>(request.bytes);
         Terms terms;
         if (settings.implementation == Implementation::host_staged) {
-            // Each rank writes S into pinned memory of its own NUMA node, then reads the n-1 others'.
+            // Each rank writes S into pinned memory of its own NUMA node, then reads the n-1
+            // others'.
             std::vector<TransferPath> writes;
             std::vector<TransferPath> reads;
             double there_us = 0;
@@ -421,13 +446,15 @@ struct CollectiveModel::Impl {
             const double write_us = transfer_seconds(network, writes, bytes) * 1e6;
             const double read_us = transfer_seconds(network, reads, bytes) * 1e6;
             // A read is a round trip, and the flag is read before the data.
-            terms.latency_us = constants.custom_us + constants.host_flag_us + there_us + 2 * back_us;
+            terms.latency_us =
+                constants.custom_us + constants.host_flag_us + there_us + 2 * back_us;
             terms.transport_us = write_us + read_us;
             terms.formula = fmt::format(
-                "host_staged: kernel {:.2f} us + flags {:.2f} us + there {:.2f} us + back 2 x {:.2f} us + write {:.2f} us + "
+                "host_staged: kernel {:.2f} us + flags {:.2f} us + there {:.2f} us + back 2 x "
+                "{:.2f} us + write {:.2f} us + "
                 "read {:.0f} x S {:.2f} us = {:.2f} us",
-                constants.custom_us, constants.host_flag_us, there_us, back_us, write_us, n - 1, read_us,
-                terms.latency_us + terms.transport_us);
+                constants.custom_us, constants.host_flag_us, there_us, back_us, write_us, n - 1,
+                read_us, terms.latency_us + terms.transport_us);
             return terms;
         }
         auto pairs = all_pairs(request.gpus, nullptr);
@@ -448,13 +475,15 @@ struct CollectiveModel::Impl {
         terms.latency_us = constants.custom_us + peers_us + phases * hop_us + barrier_us;
         terms.transport_us = phases * move_us;
         terms.formula = fmt::format(
-            "{}: kernel and flags {:.2f} us + further peers {:.2f} us + barriers {:.2f} us + {:.0f} x (hop {:.2f} us + {:.0f} B to each of {:.0f} peers {:.2f} us) = {:.2f} us",
-            to_name(settings.implementation), constants.custom_us, peers_us, barrier_us, phases, hop_us, each, n - 1, move_us,
-            terms.latency_us + terms.transport_us);
+            "{}: kernel and flags {:.2f} us + further peers {:.2f} us + barriers {:.2f} us + "
+            "{:.0f} x (hop {:.2f} us + {:.0f} B to each of {:.0f} peers {:.2f} us) = {:.2f} us",
+            to_name(settings.implementation), constants.custom_us, peers_us, barrier_us, phases,
+            hop_us, each, n - 1, move_us, terms.latency_us + terms.transport_us);
         return terms;
     }
 
-    // What carries the number --------------------------------------------------------------------------------
+    // What carries the number
+    // --------------------------------------------------------------------------------
 
     void state_coverage(const CollectiveRequest& request, CollectiveTime& time) const {
         if (constants.entries.empty()) {
@@ -497,7 +526,8 @@ struct CollectiveModel::Impl {
         if (ranks == 1 || request.bytes == 0) {
             time.coverage = Coverage::measured;
             time.relative_uncertainty = 0;
-            time.formula = ranks == 1 ? "one GPU: nothing to exchange" : "no bytes: nothing to exchange";
+            time.formula =
+                ranks == 1 ? "one GPU: nothing to exchange" : "no bytes: nothing to exchange";
             return time;
         }
         Expected<Terms> terms = Terms{};
@@ -521,8 +551,8 @@ struct CollectiveModel::Impl {
         // A time beyond 10^12 us does not fit the clock; links this slow are nobody's.
         constexpr double kLongestUs = 1e12;
         if (!(terms->latency_us + terms->transport_us < kLongestUs)) {
-            return fail(ErrorCode::unsupported, "the collective would take longer than 10 days", machine.name,
-                        "check the capacities of the machine's links");
+            return fail(ErrorCode::unsupported, "the collective would take longer than 10 days",
+                        machine.name, "check the capacities of the machine's links");
         }
         time.latency = from_us(terms->latency_us);
         time.transport = from_us(terms->transport_us);
@@ -546,22 +576,27 @@ struct CollectiveModel::Impl {
         chosen.through_host = ring.graph.through_host();
         chosen.search_failed = ring.graph.search_failed;
         chosen.predicted_us = choice->option.predicted_us;
-        time.remarks.insert(time.remarks.end(), ring.graph.remarks.begin(), ring.graph.remarks.end());
+        time.remarks.insert(time.remarks.end(), ring.graph.remarks.begin(),
+                            ring.graph.remarks.end());
         if (chosen.through_host) {
-            time.remarks.push_back("hops without peer access are staged in host memory (SHM transport)");
+            time.remarks.push_back(
+                "hops without peer access are staged in host memory (SHM transport)");
         }
         if (chosen.protocol == Protocol::ll128 && !ring.graph.nvlink) {
             time.remarks.push_back(
-                "LL128 over PCIe relies on 128-byte stores arriving whole; NCCL leaves it off for that reason");
+                "LL128 over PCIe relies on 128-byte stores arriving whole; NCCL leaves it off for "
+                "that reason");
         }
-        if (request.operation == OperationKind::all_to_all) return price_exchange(request, ring, chosen);
+        if (request.operation == OperationKind::all_to_all)
+            return price_exchange(request, ring, chosen);
         const double payload = static_cast<double>(bytes);
         if (chosen.nvls) return price_nvls(ring, request.operation, payload);
         if (chosen.algorithm == Algorithm::tree) {
             return price_tree(ring, payload, chosen, choice->split.threads);
         }
         // A send is one step of a "ring" whose ranks each move the whole payload.
-        const double whole = request.operation == OperationKind::send_receive ? payload * ranks : payload;
+        const double whole =
+            request.operation == OperationKind::send_receive ? payload * ranks : payload;
         return price_ring(ring, request.operation, whole, chosen, choice->split.threads);
     }
 };
@@ -597,13 +632,13 @@ Expected<std::vector<LinkSample>> CollectiveModel::link_samples(const Collective
     const int ranks = static_cast<int>(request.gpus.size());
     if (ranks == 1 || request.bytes == 0) return samples;
     if (ranks > kMaxSampledRanks) {
-        return fail(ErrorCode::too_large, fmt::format("link samples of {} ranks", ranks), impl_->machine.name,
-                    fmt::format("use at most {}", kMaxSampledRanks));
+        return fail(ErrorCode::too_large, fmt::format("link samples of {} ranks", ranks),
+                    impl_->machine.name, fmt::format("use at most {}", kMaxSampledRanks));
     }
     // Bytes move after the kernel has started: samples begin there.
-    const Time start = from_us(priced->choice.implementation == Implementation::nccl
-                                   ? impl_->constants.kernel_us
-                                   : impl_->constants.custom_us);
+    const Time start =
+        from_us(priced->choice.implementation == Implementation::nccl ? impl_->constants.kernel_us
+                                                                      : impl_->constants.custom_us);
     std::vector<double> before(impl_->network.capacities().size(), 0.0);
     const auto record = [&](Time at, const std::vector<double>& load) {
         for (std::size_t r = 0; r < load.size(); ++r) {
@@ -624,8 +659,9 @@ Expected<std::vector<LinkSample>> CollectiveModel::link_samples(const Collective
         auto paths = impl_->all_pairs(request.gpus, custom && !host ? nullptr : &(*ring)->graph);
         if (!paths) return tl::unexpected(paths.error());
         for (TransferPath& path : *paths) {
-            path = with_efficiency(std::move(path), custom ? impl_->constants.custom_efficiency
-                                                           : impl_->efficiency(path, choice.protocol));
+            path =
+                with_efficiency(std::move(path), custom ? impl_->constants.custom_efficiency
+                                                        : impl_->efficiency(path, choice.protocol));
         }
         const bool whole = choice.implementation == Implementation::one_shot || host;
         (void)transfer_seconds(impl_->network, *paths, whole ? bytes : bytes / ranks, record);
@@ -636,7 +672,8 @@ Expected<std::vector<LinkSample>> CollectiveModel::link_samples(const Collective
     const auto again = nccl_choose((*ring)->graph, impl_->settings, request.operation,
                                    nccl_bytes(request.operation, request.bytes, ranks));
     if (!again) return tl::unexpected(again.error());
-    const auto plan = impl_->plan_ring(**ring, request.operation, bytes, choice, again->split.threads);
+    const auto plan =
+        impl_->plan_ring(**ring, request.operation, bytes, choice, again->split.threads);
     (void)simulate_ring_us(plan.schedule, impl_->network.capacities(), record);
     return samples;
 }

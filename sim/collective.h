@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Collectives as steps over links. What NCCL would *choose* (nccl_tuner.h) is kept apart from the *time*
-// that the chosen algorithm takes on this machine's links (here). Times are for ranks that arrive
-// together; waiting for late ranks is added by the rank simulation (ranks.h), never here. Constants are
-// collective_constants.h, the ring's schedule is collective_steps.h, docs/collectives.md works one out by hand.
+// Collectives as steps over links. What NCCL would *choose* (nccl_tuner.h) is kept apart from the
+// *time* that the chosen algorithm takes on this machine's links (here). Times are for ranks that
+// arrive together; waiting for late ranks is added by the rank simulation (ranks.h), never here.
+// Constants are collective_constants.h, the ring's schedule is collective_steps.h,
+// docs/collectives.md works one out by hand.
 //
 //   n ranks, c channels, S bytes (all_gather: n * contribution), m = S / (n c) a channel and step
-//   ring   T = kernel + loops * pipeline(steps, slices, L_h, d_h) + drain
-//          steps 2(n-1) all_reduce, n-1 all_gather and reduce_scatter; loops = ceil(m / chunk)
-//   Simple d_h = m c / x_h, 2 slices, chunk 2 MiB                  x_h max-min share of hop h, at most c channels' worth
-//   LL     d_h = w / x_h + (K - 1) max(trip, w / x_h)              K = ceil(m / (threads * 8)) trips, w = 2 * threads * 8 * c
-//          bytes on the wire a trip, chunk 32 KiB
-//   LL128  as LL with trips of 640 * 60 B and wire = payload * 128 / 120
+//   ring   T = kernel + loops * (pipeline(steps, slices, L_h, d_h) + drain)
+//          steps 2(n-1) all_reduce, n-1 all_gather, reduce_scatter; loops = ceil(m / chunk)
+//   Simple d_h = m c / x_h       x_h: max-min share of hop h, at most what c channels move;
+//                                up to 2 slices, chunk 2 MiB
+//   LL     d_h = w / x_h + (K - 1) max(trip, w / x_h)
+//                                K = ceil(m / (8 threads)) trips, w = 16 threads c bytes on the
+//                                wire a trip, chunk 32 KiB
+//   LL128  as LL, with trips of 60 bytes a thread and wire = payload * 128 / 120
 //   drain  the last receive: LL ll_drain (K - 1) trip, Simple simple_drain m c / x
 //   tree   (a chain in one node) up and down at once; NVLS: S over the NVLinks once
-//   all_to_all  all pairs at once; one_shot: each rank pushes S to all others; two_shot: S/n twice
-// Worked example (8 GPUs, LL, 64 KiB, 2 channels, staged hops of 1.4 us): m = 4 KiB = 1 trip, w = 16 KiB, at
-//   45 GB/s 0.36 us: 5 + 14 * (1.4 + 0.36) = 29.7 us.
+//   all_to_all  all pairs at once; one_shot: S to all others; two_shot: S/n to all, twice
+// Worked example (8 GPUs, LL, 64 KiB, 2 channels, staged hops of 1.4 us): m = 4 KiB = 1 trip,
+//   w = 16 KiB, at 45 GB/s 0.36 us: 5 + 14 * (1.4 + 0.36) = 29.7 us.
 
 #include <cstdint>
 #include <memory>
@@ -39,9 +42,9 @@ using model::Protocol;
 
 struct CollectiveRequest {
     model::OperationKind operation = model::OperationKind::all_reduce;
-    std::vector<int> gpus;       ///< GPU ordinals taking part, in rank order
-    std::int64_t bytes = 0;      ///< payload per rank (all_gather: contribution of one rank)
-    bool graph_launch = true;    ///< inside a CUDA graph (else a launch cost is the host's, not ours)
+    std::vector<int> gpus;     ///< GPU ordinals taking part, in rank order
+    std::int64_t bytes = 0;    ///< payload per rank (all_gather: contribution of one rank)
+    bool graph_launch = true;  ///< inside a CUDA graph (else a launch cost is the host's, not ours)
 };
 
 struct CollectiveChoice {
@@ -49,15 +52,15 @@ struct CollectiveChoice {
     Algorithm algorithm = Algorithm::ring;
     Protocol protocol = Protocol::ll;
     int channels = 1;
-    bool through_host = false;      ///< SHM transport: staged in host memory
-    bool search_failed = false;     ///< NCCL's graph search fell back to its 0.1 GB/s default
-    bool nvls = false;              ///< reduced inside the NVSwitch; algorithm then reads tree
-    double predicted_us = 0;        ///< what NCCL's own model believes the choice takes
+    bool through_host = false;   ///< SHM transport: staged in host memory
+    bool search_failed = false;  ///< NCCL's graph search fell back to its 0.1 GB/s default
+    bool nvls = false;           ///< reduced inside the NVSwitch; algorithm then reads tree
+    double predicted_us = 0;     ///< what NCCL's own model believes the choice takes
 };
 
 struct CollectiveTime {
-    Time total = 0;      ///< = latency + transport
-    Time latency = 0;    ///< launch, steps' hop latencies and handshakes: what a 1-byte message pays
+    Time total = 0;    ///< = latency + transport
+    Time latency = 0;  ///< launch, steps' hop latencies and handshakes: what a 1-byte message pays
     Time transport = 0;  ///< bytes moving
     CollectiveChoice choice;
     Coverage coverage = Coverage::datasheet;
@@ -66,7 +69,8 @@ struct CollectiveTime {
     std::vector<std::string> remarks;   ///< rules that applied, risks (LL128 over SYS, ...)
 };
 
-/// Utilisation of links while a collective runs, for traces: (time since its start, link, direction, bytes/s).
+/// Utilisation of links while a collective runs, for traces: (time since its start, link,
+/// direction, bytes/s).
 struct LinkSample {
     Time at = 0;
     int link = 0;
@@ -81,7 +85,7 @@ inline constexpr int kMaxSampledRanks = 64;    ///< link_samples() runs the even
 /// Prices collectives on one machine; remembers what it has priced (same request, same answer).
 /// Not thread-safe: one per thread.
 class CollectiveModel {
-   public:
+ public:
     CollectiveModel(const model::Machine& machine, CollectiveSettings settings);
     CollectiveModel(const model::Machine& machine, CollectiveSettings settings,
                     const CollectiveConstants& constants);
@@ -89,15 +93,16 @@ class CollectiveModel {
     CollectiveModel(CollectiveModel&&) noexcept;
     CollectiveModel& operator=(CollectiveModel&&) noexcept;
 
-    /// Errors: no GPU, one named twice or unknown, negative or absurd bytes, an operation that is no
-    /// collective, more ranks than all_to_all and one_shot are simulated for. One GPU or no bytes: zero.
+    /// Errors: no GPU, one named twice or unknown, negative or absurd bytes, an operation that is
+    /// no collective, more ranks than all_to_all and one_shot are simulated for. One GPU or no
+    /// bytes: zero.
     [[nodiscard]] model::Expected<CollectiveTime> time(const CollectiveRequest& request);
-    /// What the links carry while it runs: the same schedule simulated in full, one entry for each change.
-    /// Of a ring of several loops the first is shown.
+    /// What the links carry while it runs: the same schedule simulated in full, one entry for each
+    /// change. Of a ring of several loops the first is shown.
     [[nodiscard]] model::Expected<std::vector<LinkSample>> link_samples(
         const CollectiveRequest& request);
 
-   private:
+ private:
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };

@@ -57,21 +57,25 @@ std::optional<OperationKind> collective_from_name(std::string_view name) {
 
 TransportConstants default_transport(Transport transport) {
     TransportConstants c;
-    // NCCL 2.30.7 counts 1.0 us for a LL hop over PCIe (src/graph/tuning.cc); the route's own flag latency is about
-    // 0.7 us of it (0.68-1.07 measured). Eight GPUs then need 20.6 us, as 19.8-20.9 us measured (rtx6kpro, 16 KiB).
+    // NCCL 2.30.7 counts 1.0 us for a LL hop over PCIe (src/graph/tuning.cc); the route's own flag
+    // latency is about 0.7 us of it (0.68-1.07 measured). Eight GPUs then need 20.6 us, as
+    // 19.8-20.9 us measured (rtx6kpro, 16 KiB).
     c.ll_hop_us = 0.3;
-    c.ll_trip_us = 0.5;  // a loop that polls its own memory: two DRAM latencies of about 0.25 us; derived
+    c.ll_trip_us =
+        0.5;  // a loop that polls its own memory: two DRAM latencies of about 0.25 us; derived
     c.ll_efficiency = 0.9;
     c.ll128_hop_us = 1.5;  // 2.5 us a hop (tuning.cc) less the route
     c.ll128_trip_us = 0.8;
-    // 48.2 us for 32 KiB over 8 GPUs with Simple (rtx6kpro@e2c2b95, results.md): 3.1 us a hop with route and slice.
-    // NCCL counts 5.7 (tuning.cc).
+    // 48.2 us for 32 KiB over 8 GPUs with Simple (rtx6kpro@e2c2b95, results.md): 3.1 us a hop with
+    // route and slice. NCCL counts 5.7 (tuning.cc).
     c.simple_hop_us = 1.2;
     c.simple_slice_us = 1.0;
     c.simple_efficiency = 0.8;  // kernel stores 44.7 GB/s where copies reach 55.5 (vllm#56128)
-    c.channel_gb_s = 12;  // 22.2 GB/s with 2 channels, 37.6 with 8 (rtx6kpro@e2c2b95, nccl-tuning.md)
+    c.channel_gb_s =
+        12;  // 22.2 GB/s with 2 channels, 37.6 with 8 (rtx6kpro@e2c2b95, nccl-tuning.md)
     if (transport == Transport::staged) {
-        c.ll_hop_us = 0.5;  // 13.2-13.9 us for small messages over four GPUs (rtx6kpro): 1.4 us a hop
+        c.ll_hop_us =
+            0.5;  // 13.2-13.9 us for small messages over four GPUs (rtx6kpro): 1.4 us a hop
         c.simple_hop_us = 3.0;
         c.ll_trip_us = 1.2;  // polling host memory is a read round trip: 0.72-1.45 us (p2pmark)
         c.simple_efficiency = 0.55;  // 14.9 GB/s over SHM on 8 RTX 4090 whose links copy at 26.3
@@ -145,7 +149,8 @@ const std::vector<NamedConstant>& named_constants() {
             {"inter_cpu_gb_s", &C::inter_cpu_gb_s},
             {"peer_ranks", &C::peer_ranks},
         }};
-        for (const auto& scalar : scalars) list.push_back({scalar.first, scalar.second, nullptr, nullptr});
+        for (const auto& scalar : scalars)
+            list.push_back({scalar.first, scalar.second, nullptr, nullptr});
         return list;
     }();
     return constants;
@@ -163,7 +168,8 @@ const CollectiveFitEntry* CollectiveConstants::entry(OperationKind operation,
     return nullptr;
 }
 
-Expected<CollectiveConstants> parse_collective_constants(const Json& json, const std::string& name) {
+Expected<CollectiveConstants> parse_collective_constants(const Json& json,
+                                                         const std::string& name) {
     std::vector<model::Problem> problems;
     const JsonReader reader(json, problems);
     CollectiveConstants constants;
@@ -176,13 +182,15 @@ Expected<CollectiveConstants> parse_collective_constants(const Json& json, const
         const JsonReader values = reader.at("constants");
         for (const NamedConstant& constant : named_constants()) {
             // A number, or {"value", ...} with what the fit says about it.
-            const bool object = values.has(constant.name) && values.value()[constant.name].is_object();
+            const bool object =
+                values.has(constant.name) && values.value()[constant.name].is_object();
             const bool zero_ok = constant.name.find("efficiency") == std::string::npos &&
                                  constant.name.find("gb_s") == std::string::npos;
             const double low = zero_ok || constant.name == "inter_cpu_gb_s" ? 0 : 1e-6;
             const double fallback = constant.get(constants);
-            constant.set(constants, object ? values.at(constant.name).number("value", low, kMaxConstant)
-                                           : values.number_or(constant.name, fallback, low, kMaxConstant));
+            constant.set(constants,
+                         object ? values.at(constant.name).number("value", low, kMaxConstant)
+                                : values.number_or(constant.name, fallback, low, kMaxConstant));
         }
     }
     if (reader.has("entries")) {
@@ -193,7 +201,8 @@ Expected<CollectiveConstants> parse_collective_constants(const Json& json, const
             const JsonReader item = entries.at(i);
             CollectiveFitEntry entry;
             const auto operation = collective_from_name(item.string("operation"));
-            if (!operation) problems.push_back({item.pointer() + "/operation", "no such collective"});
+            if (!operation)
+                problems.push_back({item.pointer() + "/operation", "no such collective"});
             entry.operation = operation.value_or(OperationKind::all_reduce);
             entry.implementation = item.string_or("implementation", "nccl");
             entry.gpus = static_cast<int>(item.integer("gpus", 1, 100'000));

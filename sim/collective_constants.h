@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The constants of the collective model: few, named, physical, the same for all world sizes and message sizes
-// of one machine. Defaults come from published constants; a calibration (written by
-// calibration/collective_fit.h) replaces them. What they mean in the formulas: collective.h and docs/collectives.md.
+// The constants of the collective model: few, named, physical, the same for all world sizes and
+// message sizes of one machine. Defaults come from published constants; a calibration (written by
+// calibration/collective_fit.h) replaces them. What they mean in the formulas: collective.h and
+// docs/collectives.md.
 //
-// File: {"format": "draftboard.collective_calibration", "version": 1, "system", "machines": [names],
-// "constants": {...}, "entries": [{operation, gpus, error, bytes_low, bytes_high, points}], "provenance": {...}}
+// File: {"format": "draftboard.collective_calibration", "version": 1, "system",
+//   "machines": [names], "constants": {name: number}, "provenance": {...},
+//   "entries": [{operation, implementation, gpus, error, bytes_low, bytes_high, points}]}
 
 #include <cstdint>
 #include <optional>
@@ -23,13 +25,15 @@ enum class Transport { peer, staged, nvlink };
 [[nodiscard]] std::string_view to_name(Transport transport);
 
 struct TransportConstants {
-    double ll_hop_us = 0;      ///< LL: flag seen and acted on, beyond the route's own latency
-    double ll_trip_us = 0;     ///< LL: period of one trip of a thread block (512 threads x 8 bytes) round its loop
+    double ll_hop_us = 0;  ///< LL: flag seen and acted on, beyond the route's own latency
+    /// LL: period of one trip of a thread block (512 threads x 8 bytes) round its loop.
+    double ll_trip_us = 0;
     double ll_efficiency = 1;  ///< share of the links' capacity that a burst of LL stores reaches
     double ll128_hop_us = 0;
     double ll128_trip_us = 0;  ///< LL128: trip of 640 threads x 15 bytes x 4
-    double simple_hop_us = 0;    ///< Simple: post, fence, poll of one step, beyond the route's latency
-    double simple_slice_us = 0;  ///< Simple: what a block stops for at every slice
+    /// Simple: post, fence, poll of one step, beyond the route's latency.
+    double simple_hop_us = 0;
+    double simple_slice_us = 0;    ///< Simple: what a block stops for at every slice
     double simple_efficiency = 1;  ///< share of the links' capacity of loads and stores by kernels
     double channel_gb_s = 0;       ///< Simple: one thread block
     bool operator==(const TransportConstants&) const = default;
@@ -55,42 +59,49 @@ struct CollectiveConstants {
     TransportConstants staged = default_transport(Transport::staged);
     TransportConstants nvlink = default_transport(Transport::nvlink);
 
-    /// A ring kernel's start and end, replayed or queued back to back. NCCL's base latency of ring LL, 6.6 us
-    /// (2.30.7, src/graph/tuning.cc), includes the launch.
+    /// A ring kernel's start and end, replayed or queued back to back. NCCL's base latency of ring
+    /// LL, 6.6 us (2.30.7, src/graph/tuning.cc), includes the launch.
     double kernel_us = 5.0;
-    /// The last receive of a ring relative to a send: LL's further trips, Simple's bytes. It takes the place of a
-    /// send but leaves nothing on the wire; between 0.5 and 1 on three systems (aiconfigurator tables).
+    /// The last receive of a ring relative to a send: LL's further trips, Simple's bytes. It takes
+    /// the place of a send but leaves nothing on the wire; between 0.5 and 1 on three systems
+    /// (aiconfigurator tables).
     double ll_drain = 0.7;
     double simple_drain = 0.5;
 
-    double nvls_us = 15.0;  ///< NVLS: start and barrier. 25 us in tuning.cc; 14-18 us measured on H200
-    double nvls_efficiency = 0.73;  ///< share of the NVLinks' capacity: tuning.cc counts on 272 of 371 GB/s
+    /// NVLS: start and barrier. 25 us in tuning.cc; 14-18 us measured on H200.
+    double nvls_us = 15.0;
+    /// NVLS: share of the NVLinks' capacity; tuning.cc counts on 272 of 371 GB/s.
+    double nvls_efficiency = 0.73;
 
     // all_to_all: aiconfigurator tables, RTX PRO 6000.
-    double exchange_us = 6.0;             ///< kernel start and end
-    double exchange_peer_us = 0.5;        ///< each further peer
-    double exchange_trip_share = 0.75;    ///< LL trips of all peers that do not overlap
-    double exchange_channel_gb_s = 7.5;   ///< Simple: a block that sends and receives at once
-    double exchange_efficiency = 0.8;     ///< Simple: of what a ring reaches, with all pairs at once
+    double exchange_us = 6.0;            ///< kernel start and end
+    double exchange_peer_us = 0.5;       ///< each further peer
+    double exchange_trip_share = 0.75;   ///< LL trips of all peers that do not overlap
+    double exchange_channel_gb_s = 7.5;  ///< Simple: a block that sends and receives at once
+    double exchange_efficiency = 0.8;    ///< Simple: of what a ring reaches, with all pairs at once
 
     // one_shot, two_shot, host_staged.
-    double custom_us = 3.5;  ///< kernel and flags: 4.5 us over two GPUs in all (aiconfigurator tables)
-    /// Share of the links that its loads and stores reach: 0.72 over two GPUs (same tables), 0.63 over four (95.6 us for
-    /// 1 MiB, rtx6kpro one-shot).
+    /// Kernel and flags: 4.5 us over two GPUs in all (aiconfigurator tables).
+    double custom_us = 3.5;
+    /// Share of the links that its loads and stores reach: 0.72 over two GPUs (same tables), 0.63
+    /// over four (95.6 us for 1 MiB, rtx6kpro one-shot).
     double custom_efficiency = 0.65;
-    /// Each further peer: 6.4 us over four and 7.5-9.2 over eight GPUs of 4-8 KiB on PCIe (rtx6kpro one-shot).
+    /// Each further peer: 6.4 us over four and 7.5-9.2 over eight GPUs of 4-8 KiB on PCIe (rtx6kpro
+    /// one-shot).
     double custom_peer_us = 0.6;
-    double custom_phase_us = 2.5;     ///< two_shot: barrier before the second phase (same tables, H200)
-    double host_flag_us = 1.5;        ///< flags in host memory: one more round trip; assumed
+    /// two_shot: barrier before the second phase (same tables, H200).
+    double custom_phase_us = 2.5;
+    double host_flag_us = 1.5;  ///< flags in host memory: one more round trip; assumed
 
-    /// What NCCL believes on the calibrated host, where the measured switch points tell: the socket link in
-    /// GB/s, and up to how many GPUs it lets all talk directly over any distance. 0: by the CPU's name.
+    /// What NCCL believes on the calibrated host, where the measured switch points tell: the socket
+    /// link in GB/s, and up to how many GPUs it lets all talk directly over any distance. 0: by the
+    /// CPU's name.
     double inter_cpu_gb_s = 0;
     double peer_ranks = 0;
 
     std::string name = "defaults";
-    std::string system;                  ///< of the measurements
-    std::vector<std::string> machines;   ///< names of machines that it goes with
+    std::string system;                       ///< of the measurements
+    std::vector<std::string> machines;        ///< names of machines that it goes with
     std::vector<CollectiveFitEntry> entries;  ///< empty: not calibrated
     model::Json provenance;
 
@@ -104,9 +115,9 @@ struct CollectiveConstants {
 /// The fitted numbers by name ("staged.ll_trip_us"), for files, fits and reports.
 struct NamedConstant {
     std::string name;
-    double CollectiveConstants::* scalar = nullptr;
-    TransportConstants CollectiveConstants::* transport = nullptr;
-    double TransportConstants::* field = nullptr;
+    double CollectiveConstants::*scalar = nullptr;
+    TransportConstants CollectiveConstants::*transport = nullptr;
+    double TransportConstants::*field = nullptr;
     [[nodiscard]] double get(const CollectiveConstants& constants) const;
     void set(CollectiveConstants& constants, double value) const;
 };

@@ -34,7 +34,8 @@ CollectiveNetwork::CollectiveNetwork(const model::Machine& machine, const model:
             std::vector<int> below;
             for (std::size_t ordinal = 0; ordinal < gpus.size(); ++ordinal) {
                 int node = gpus[ordinal];
-                for (int climbed = 0; node >= 0 && node != at && climbed <= model::kMaxNodes; ++climbed) {
+                for (int climbed = 0; node >= 0 && node != at && climbed <= model::kMaxNodes;
+                     ++climbed) {
                     node = tree.parent[static_cast<std::size_t>(node)];
                 }
                 if (node == at) below.push_back(static_cast<int>(ordinal));
@@ -80,7 +81,9 @@ Expected<TransferPath> CollectiveNetwork::between(int from, int to, bool peer) c
     if (path.transport == Transport::nvlink) return path;
     for (std::size_t g = 0; g < group_members_.size(); ++g) {
         const std::vector<int>& below = group_members_[g];
-        const auto has = [&](int gpu) { return std::find(below.begin(), below.end(), gpu) != below.end(); };
+        const auto has = [&](int gpu) {
+            return std::find(below.begin(), below.end(), gpu) != below.end();
+        };
         if (has(from) && !has(to)) path.group = static_cast<int>(g);
     }
     return path;
@@ -144,7 +147,8 @@ std::vector<double> shared_rates(const CollectiveNetwork& network,
         }
         std::sort(sources.begin(), sources.end());
         sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
-        if (static_cast<int>(sources.size()) < std::max(1, network.groups()[g].min_sources)) continue;
+        if (static_cast<int>(sources.size()) < std::max(1, network.groups()[g].min_sources))
+            continue;
         for (std::size_t f = 0; f < paths.size(); ++f) {
             if (paths[f].group == static_cast<int>(g)) {
                 uses[f].push_back({static_cast<int>(capacities.size()), 1.0});

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A machine's links as resources of the fair-share network, and the ways that a collective's bytes take over
-// them. Resource 2 * link + 0 is the link's forward direction, + 1 the backward one; capacities are those
-// of posted writes, reads weigh C_write / C_read. Algorithms are collective_steps.h and collective.cpp.
+// A machine's links as resources of the fair-share network, and the ways that a collective's bytes
+// take over them. Resource 2 * link + 0 is the link's forward direction, + 1 the backward one;
+// capacities are those of posted writes, reads weigh C_write / C_read. Algorithms are
+// collective_steps.h and collective.cpp.
 
 #include <functional>
 #include <vector>
@@ -19,13 +20,13 @@ struct TransferPath {
     std::vector<ResourceUse> uses;
     double rate_cap = 0;  ///< bytes/s
     double latency_us = 0;
-    int source = 0;      ///< GPU ordinal
-    int group = -1;      ///< index into groups(), writes that may collapse
+    int source = 0;            ///< GPU ordinal
+    int group = -1;            ///< index into groups(), writes that may collapse
     double kernel_factor = 1;  ///< how many times slower a kernel's own loads and stores are
 };
 
 class CollectiveNetwork {
-   public:
+ public:
     CollectiveNetwork(const model::Machine& machine, const model::Router& router);
 
     /// `peer`: directly (NVLink or PCIe writes), else staged in host memory of the receiver's side.
@@ -36,7 +37,7 @@ class CollectiveNetwork {
     [[nodiscard]] const std::vector<double>& capacities() const { return capacities_; }
     [[nodiscard]] const std::vector<GroupCap>& groups() const { return groups_; }
 
-   private:
+ private:
     void add(const model::Route& route, model::TransferKind kind, TransferPath& path) const;
     const model::Machine& machine_;
     const model::Router& router_;
@@ -52,7 +53,8 @@ class CollectiveNetwork {
 [[nodiscard]] std::vector<double> shared_rates(const CollectiveNetwork& network,
                                                const std::vector<TransferPath>& paths);
 
-/// Seconds until the last of the paths has moved its bytes, all started together; latencies left out.
+/// Seconds until the last of the paths has moved its bytes, all started together; latencies left
+/// out.
 [[nodiscard]] double transfer_seconds(
     const CollectiveNetwork& network, const std::vector<TransferPath>& paths, double bytes_each,
     const std::function<void(Time, const std::vector<double>&)>& on_rates = {});

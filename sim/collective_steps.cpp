@@ -18,7 +18,8 @@ double pipeline_us(const RingSchedule& schedule, const std::vector<double>& rate
         duration[r] = std::max(wire_us, schedule.hops[r].least_us / static_cast<double>(slices)) +
                       schedule.slice_us;
     }
-    // end[r * slices + j]: when slice j of the step before left rank r; free[r]: when rank r may send again.
+    // end[r * slices + j]: when slice j of the step before left rank r; free[r]: when rank r may
+    // send again.
     std::vector<double> end(ranks * slices, 0.0);
     std::vector<double> next(ranks * slices, 0.0);
     std::vector<double> free(ranks, 0.0);
@@ -48,8 +49,8 @@ struct RingRun {
     const RingSchedule& schedule;
     Engine engine;
     LinkNetwork network;
-    std::vector<int> sent;       // slices that have left rank r
-    std::vector<int> arrived;    // slices that have come in at rank r
+    std::vector<int> sent;     // slices that have left rank r
+    std::vector<int> arrived;  // slices that have come in at rank r
     std::vector<char> sending;
     Time last = 0;
 

@@ -36,7 +36,9 @@ std::vector<double> max_min_rates(const std::vector<double>& capacities,
     for (std::size_t r = 0; r < capacities.size(); ++r) {
         constraints[r].remaining = std::max(0.0, capacities[r]);
     }
-    const auto cap_of = [&](std::size_t f) { return f < rate_caps.size() ? rate_caps[f] : kInfinity; };
+    const auto cap_of = [&](std::size_t f) {
+        return f < rate_caps.size() ? rate_caps[f] : kInfinity;
+    };
 
     std::vector<std::size_t> growing;
     for (std::size_t f = 0; f < flows; ++f) {
@@ -46,14 +48,15 @@ std::vector<double> max_min_rates(const std::vector<double>& capacities,
         growing.push_back(f);
     }
 
-    // Progressive filling: all growing flows have the same rate `level`. Each round raises it to where
-    // the next resource is full or the next cap is met, and freezes the flows concerned. A round freezes at
-    // least one flow, so there are at most as many rounds as flows.
+    // Progressive filling: all growing flows have the same rate `level`. Each round raises it to
+    // where the next resource is full or the next cap is met, and freezes the flows concerned. A
+    // round freezes at least one flow, so there are at most as many rounds as flows.
     double level = 0;
     while (!growing.empty()) {
         double step = kInfinity;
         for (const Constraint& constraint : constraints) {
-            if (constraint.weight > 0) step = std::min(step, constraint.remaining / constraint.weight);
+            if (constraint.weight > 0)
+                step = std::min(step, constraint.remaining / constraint.weight);
         }
         for (const std::size_t f : growing) step = std::min(step, cap_of(f) - level);
         if (!(step < kInfinity)) {  // nothing bounds the rest
@@ -162,8 +165,8 @@ struct LinkNetwork::Impl {
         for (std::size_t f = 0; f < active.size(); ++f) active[f].rate = rates[f];
     }
 
-    /// Called once per instant at which flows came or went, after all of them: shares anew and books the
-    /// next completion.
+    /// Called once per instant at which flows came or went, after all of them: shares anew and
+    /// books the next completion.
     void settle(const std::function<void(Time, const std::vector<double>&)>& on_rates) {
         settle_pending = false;
         account();
@@ -206,8 +209,8 @@ void LinkNetwork::start(FlowSpec spec) {
 }
 
 void LinkNetwork::changed() {
-    // All arrivals and departures of one instant are settled together: the settling event is the last
-    // one in the queue at this time among those already booked.
+    // All arrivals and departures of one instant are settled together: the settling event is the
+    // last one in the queue at this time among those already booked.
     if (impl_->settle_pending) return;
     impl_->settle_pending = true;
     ++impl_->generation;
@@ -223,7 +226,8 @@ void LinkNetwork::book_next_completion() {
     for (const Impl::Flow& flow : impl.active) {
         if (flow.rate > 0) soonest = std::min(soonest, flow.rest / flow.rate * 1e12);
     }
-    if (!(soonest < kInfinity)) return;  // nothing moves: capacity zero; the run ends with these flows open
+    if (!(soonest < kInfinity))
+        return;  // nothing moves: capacity zero; the run ends with these flows open
     const Time wait = static_cast<Time>(std::ceil(std::min(soonest, kHorizonPs)));
     impl.engine.schedule_after(wait, [this, generation = impl.generation] {
         if (generation == impl_->generation) complete();

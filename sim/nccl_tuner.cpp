@@ -36,7 +36,8 @@ constexpr double kIntelSapphireGbS = 22;  // model >= 0x8F
 constexpr double kIntelEmeraldGbS = 40;   // model >= 0xCF
 constexpr double kArmGbS = 6;
 constexpr double kIntelPeerOverhead = 6.0 / 5.0;  // PCI links on a path through an Intel CPU
-// PCIe x16: width * speed / 80, speed in 100 Mb/s a lane: 3 GB/s for Gen1 doubling up to 96 for Gen6.
+// PCIe x16: width * speed / 80, speed in 100 Mb/s a lane: 3 GB/s for Gen1 doubling up to 96 for
+// Gen6.
 constexpr double kPcieGen1X16GbS = 3;
 
 // src/graph/paths.cc: so many GPUs of an AMD host talk directly over any distance.
@@ -147,7 +148,8 @@ double nvlink_gb_s(const Machine& machine, int node) {
     return sum;
 }
 
-/// Nearest neighbour from the first GPU on; equal distances by position. NCCL's search starts the same way.
+/// Nearest neighbour from the first GPU on; equal distances by position. NCCL's search starts the
+/// same way.
 std::vector<int> ring_order(const Router& router, const std::vector<int>& gpus) {
     std::vector<int> ring = {gpus.front()};
     std::vector<int> left(gpus.begin() + 1, gpus.end());
@@ -173,8 +175,9 @@ struct Speed {
 
 template <std::size_t N>
 Speed search_speed(const std::array<double, N>& ladder, double path, double total, int capability) {
-    // Pass 1: down the ladder, keep what carries more in all, stop when the links are full or the next
-    // speed is less than half the one found. Rings of one set of links differ in nothing but their number.
+    // Pass 1: down the ladder, keep what carries more in all, stop when the links are full or the
+    // next speed is less than half the one found. Rings of one set of links differ in nothing but
+    // their number.
     Speed best;
     for (const double speed : ladder) {
         if (best.channels > 0 && speed / best.gb_s <= kSearchKeepsGoing) break;
@@ -225,7 +228,7 @@ bool nccl_reaches(const Machine& machine, const Router& router, const Collective
     if (!settings.peer_to_peer || !router.peer_reachable(from, to)) return false;
     if (router.nvlinks(from, to) > 0) return true;
     PathType level = nccl_type(settings.peer_level);
-    const int far_ranks = belief.peer_ranks > 0                      ? belief.peer_ranks
+    const int far_ranks = belief.peer_ranks > 0                   ? belief.peer_ranks
                           : machine.host.vendor == "AuthenticAMD" ? kAmdPeerRanks
                                                                   : 0;
     if (level == PathType::pxb && ranks <= far_ranks) level = PathType::sys;
@@ -241,8 +244,8 @@ Expected<NcclGraph> nccl_graph(const Machine& machine, const Router& router,
     const std::size_t n = graph.ring.size();
     const std::vector<int> nodes = machine.gpus();
     const bool intel = machine.host.vendor == "GenuineIntel";
-    const double socket_link = belief.inter_cpu_gb_s > 0 ? belief.inter_cpu_gb_s
-                                                        : nccl_inter_cpu_gb_s(machine.host);
+    const double socket_link =
+        belief.inter_cpu_gb_s > 0 ? belief.inter_cpu_gb_s : nccl_inter_cpu_gb_s(machine.host);
     double path = std::numeric_limits<double>::infinity();
     double total = 0;
     graph.nvlink = true;
@@ -250,7 +253,8 @@ Expected<NcclGraph> nccl_graph(const Machine& machine, const Router& router,
         const int from = graph.ring[i];
         const int to = graph.ring[(i + 1) % n];
         const PathType type = nccl_type(router.path_type(from, to));
-        const bool peer = nccl_reaches(machine, router, settings, from, to, static_cast<int>(n), belief);
+        const bool peer =
+            nccl_reaches(machine, router, settings, from, to, static_cast<int>(n), belief);
         const bool nvlink = peer && router.nvlinks(from, to) > 0;
         graph.peer.push_back(peer);
         graph.nvlink = graph.nvlink && nvlink;
@@ -267,8 +271,8 @@ Expected<NcclGraph> nccl_graph(const Machine& machine, const Router& router,
         total = std::max(total, links->own);
         // A refused peer path is searched through the CPU.
         const bool over_cpu = type >= PathType::phb || !peer;
-        double bandwidth = over_cpu ? std::min(links->to_cpu, other->to_cpu)
-                                    : std::min(links->own, other->own);
+        double bandwidth =
+            over_cpu ? std::min(links->to_cpu, other->to_cpu) : std::min(links->own, other->own);
         if (over_cpu && intel) bandwidth /= kIntelPeerOverhead;
         if (type == PathType::sys) {
             bandwidth = std::min(bandwidth, socket_link);
@@ -287,15 +291,18 @@ Expected<NcclGraph> nccl_graph(const Machine& machine, const Router& router,
         // A graph file says what the links carry; the field's files spread it over two channels.
         graph.search_channels = 2;
         graph.speed_gb_s = total / 2;
-        graph.remarks.push_back("NCCL_GRAPH_FILE replaces the failed search: the GPUs' own link speed assumed");
+        graph.remarks.push_back(
+            "NCCL_GRAPH_FILE replaces the failed search: the GPUs' own link speed assumed");
     } else {
         graph.search_channels = 1;
         graph.speed_gb_s = kFailedSpeedGbS;
         graph.search_failed = true;
-        graph.remarks.push_back(fmt::format(
-            "NCCL's graph search fails: {:.0f} GB/s between sockets is below the lowest speed it tries for this "
-            "GPU; it then believes in 0.1 GB/s and takes Simple far too early (NCCL_GRAPH_FILE helps)",
-            path));
+        graph.remarks.push_back(
+            fmt::format("NCCL's graph search fails: {:.0f} GB/s between sockets is below the "
+                        "lowest speed it tries for this "
+                        "GPU; it then believes in 0.1 GB/s and takes Simple far too early "
+                        "(NCCL_GRAPH_FILE helps)",
+                        path));
     }
     graph.channels = std::min(kMaxChannels, 2 * graph.search_channels);
     if (graph.nvlink && cc >= 90 && n > 2) {
@@ -326,20 +333,24 @@ std::vector<NcclOption> nccl_options(const NcclGraph& graph, const CollectiveSet
                                                   : (ring ? kRingHopPcieUs : kTreeHopPcieUs);
             option.latency_us = base[p] + steps * hop[p];
             double bandwidth = bus;
-            if (ring && protocol == Protocol::ll) bandwidth = std::min(kLlMaxGbS[generation], bus * 0.5);
+            if (ring && protocol == Protocol::ll)
+                bandwidth = std::min(kLlMaxGbS[generation], bus * 0.5);
             if (ring && protocol == Protocol::ll128) {
                 bandwidth = std::min(bus * 0.92, channels * kRingLl128ChannelGbS[generation]);
             }
             if (!ring) {
                 bandwidth = std::min(bus * 0.92, channels * kTreeChannelGbS[generation]);
-                if (protocol == Protocol::ll) bandwidth = std::min(bandwidth / 3.8, kLlMaxGbS[generation]);
+                if (protocol == Protocol::ll)
+                    bandwidth = std::min(bandwidth / 3.8, kLlMaxGbS[generation]);
                 if (protocol == Protocol::ll128) {
-                    bandwidth = std::min(bandwidth * 7.0 / 9.0, channels * kTreeLl128ChannelGbS[generation]);
+                    bandwidth = std::min(bandwidth * 7.0 / 9.0,
+                                         channels * kTreeLl128ChannelGbS[generation]);
                 }
                 bandwidth *= 0.85;  // one tree a channel: a chain
                 const std::int64_t lines = bytes >> 6;
                 if (lines > 0) {
-                    const auto log2 = static_cast<std::size_t>(std::log2(static_cast<double>(lines)));
+                    const auto log2 =
+                        static_cast<std::size_t>(std::log2(static_cast<double>(lines)));
                     if (log2 < 23) bandwidth *= kTreeCorrection[p][log2];
                 }
             }
@@ -399,14 +410,16 @@ NcclSplit nccl_split(const NcclGraph& graph, Algorithm algorithm, Protocol proto
     if (algorithm == Algorithm::tree) split.threads = kSimpleThreads;
     if (protocol == Protocol::ll) {
         per_thread = kLlBytesPerThread;
-        if (algorithm == Algorithm::ring) per_thread *= static_cast<std::int64_t>(graph.ring.size());
+        if (algorithm == Algorithm::ring)
+            per_thread *= static_cast<std::int64_t>(graph.ring.size());
         split.threads = kLlThreads;
     }
     if (protocol == Protocol::ll128) {
         per_thread = kLl128BytesPerThread;
         split.threads = kLl128Threads;
     }
-    while (split.channels > 1 && bytes < split.channels * split.threads * per_thread) --split.channels;
+    while (split.channels > 1 && bytes < split.channels * split.threads * per_thread)
+        --split.channels;
     while (split.threads % 128 == 0 && bytes < split.channels * split.threads * per_thread) {
         split.threads /= 2;
     }
@@ -422,11 +435,12 @@ Expected<NcclChoice> nccl_choose(const NcclGraph& graph, const CollectiveSetting
     NcclChoice choice;
     const int n = static_cast<int>(graph.ring.size());
     if (operation == OperationKind::all_to_all || operation == OperationKind::send_receive) {
-        const std::int64_t per_peer = operation == OperationKind::all_to_all ? bytes / std::max(1, n) : bytes;
+        const std::int64_t per_peer =
+            operation == OperationKind::all_to_all ? bytes / std::max(1, n) : bytes;
         choice.option.protocol = per_peer <= kPeerLlBytes ? Protocol::ll : Protocol::simple;
         if (settings.protocol != Protocol::automatic) choice.option.protocol = settings.protocol;
-        choice.split.channels = settings.channels > 0 ? std::min(settings.channels, kMaxChannels)
-                                                      : graph.channels;
+        choice.split.channels =
+            settings.channels > 0 ? std::min(settings.channels, kMaxChannels) : graph.channels;
         return choice;
     }
     const std::vector<NcclOption> options = nccl_options(graph, settings, operation, bytes);
@@ -436,10 +450,11 @@ Expected<NcclChoice> nccl_choose(const NcclGraph& graph, const CollectiveSetting
         if (best == nullptr || option.predicted_us < best->predicted_us) best = &option;
     }
     if (best == nullptr) {
-        return fail(ErrorCode::unsupported,
-                    fmt::format("NCCL does not run this operation with algorithm {} and protocol {}",
-                                to_name(settings.algorithm), to_name(settings.protocol)),
-                    "collective settings", "set algorithm to automatic or ring");
+        return fail(
+            ErrorCode::unsupported,
+            fmt::format("NCCL does not run this operation with algorithm {} and protocol {}",
+                        to_name(settings.algorithm), to_name(settings.protocol)),
+            "collective settings", "set algorithm to automatic or ring");
     }
     choice.option = *best;
     choice.split = nccl_split(graph, best->algorithm, best->protocol, bytes, settings.channels);

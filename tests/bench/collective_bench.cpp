@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the collective model itself takes. Targets: a cold 8-rank ring all-reduce well under 1 ms, a
-// remembered one well under 1 us.
+// How long the collective model itself takes. Targets: a cold 8-rank ring all-reduce well under 1
+// ms, a remembered one well under 1 us.
 
 #include <benchmark/benchmark.h>
 

@@ -19,7 +19,8 @@ const std::string kHeader = "system,impl,op,gpus,bytes,latency_us\n";
 
 TEST(CollectiveCsv, Columns_are_found_by_name) {
     const auto rows = parse_collective_csv(
-        "latency_us,op,extra,system,gpus,bytes,impl\r\n24.2,all_reduce,x,box,8,1024,nccl-2.29\r\n\n# note\n"
+        "latency_us,op,extra,system,gpus,bytes,impl\r\n24.2,all_reduce,x,box,8,1024,nccl-2."
+        "29\r\n\n# note\n"
         "6.35,alltoall,,box,2,512,nccl-2.29\n",
         "table");
     ASSERT_TRUE(rows.has_value()) << rows.error().to_text();
@@ -30,10 +31,11 @@ TEST(CollectiveCsv, Columns_are_found_by_name) {
 }
 
 TEST(CollectiveCsv, Broken_rows_name_their_line) {
-    for (const char* row : {"box,nccl,all_reduce,8,1024", "box,nccl,broadcast,8,1024,1", "box,nccl,all_reduce,0,1024,1",
-                            "box,nccl,all_reduce,8,-1,1", "box,nccl,all_reduce,8,1024,0",
-                            "box,nccl,all_reduce,8,1024,nan", "box,nccl,all_reduce,8,99999999999999999999,1",
-                            "box,nccl,all_reduce,8x,1024,1"}) {
+    for (const char* row :
+         {"box,nccl,all_reduce,8,1024", "box,nccl,broadcast,8,1024,1",
+          "box,nccl,all_reduce,0,1024,1", "box,nccl,all_reduce,8,-1,1",
+          "box,nccl,all_reduce,8,1024,0", "box,nccl,all_reduce,8,1024,nan",
+          "box,nccl,all_reduce,8,99999999999999999999,1", "box,nccl,all_reduce,8x,1024,1"}) {
         const auto rows = parse_collective_csv(kHeader + row + "\n", "table");
         ASSERT_FALSE(rows.has_value()) << row;
         EXPECT_EQ(rows.error().context, "table:2") << row;
@@ -131,9 +133,10 @@ struct Errors {
 };
 
 /// The shipped calibration against the published rows of one operation and world size.
-Errors errors_of(const std::string& system, const std::string& machine_name, OperationKind operation, int gpus) {
-    const auto rows =
-        read_collective_csv(std::string(DRAFTBOARD_SHARED_DIR) + "/measurements/collectives_us.csv");
+Errors errors_of(const std::string& system, const std::string& machine_name,
+                 OperationKind operation, int gpus) {
+    const auto rows = read_collective_csv(std::string(DRAFTBOARD_SHARED_DIR) +
+                                          "/measurements/collectives_us.csv");
     const std::string data = std::string(DRAFTBOARD_SOURCE_DIR) + "/data";
     const auto machine = model::find_machine(machine_name, data);
     const auto constants =
@@ -145,7 +148,8 @@ Errors errors_of(const std::string& system, const std::string& machine_name, Ope
     for (const CollectiveMeasurement& row : *rows) {
         if (row.system != system || row.operation != operation || row.gpus != gpus) continue;
         if (row.label.rfind("nccl", 0) != 0) continue;
-        const double off = std::abs(sim::to_us(model.time(request_of(row))->total) / row.latency_us - 1);
+        const double off =
+            std::abs(sim::to_us(model.time(request_of(row))->total) / row.latency_us - 1);
         errors.mean += off;
         errors.worst = std::max(errors.worst, off);
         ++errors.rows;
@@ -155,7 +159,8 @@ Errors errors_of(const std::string& system, const std::string& machine_name, Ope
 }
 
 bool shared_absent() {
-    return !std::filesystem::exists(std::string(DRAFTBOARD_SHARED_DIR) + "/measurements/collectives_us.csv");
+    return !std::filesystem::exists(std::string(DRAFTBOARD_SHARED_DIR) +
+                                    "/measurements/collectives_us.csv");
 }
 
 TEST(CollectiveFit, The_shipped_calibration_predicts_eight_GPU_all_reduces) {
@@ -172,11 +177,34 @@ TEST(CollectiveFit, The_shipped_calibration_predicts_the_other_rings) {
     for (const OperationKind operation :
          {OperationKind::all_reduce, OperationKind::all_gather, OperationKind::reduce_scatter}) {
         for (const int gpus : {2, 4}) {
-            const Errors errors = errors_of("rtx_pro_6000_server", "8x-rtx-pro-6000-aic", operation, gpus);
+            const Errors errors =
+                errors_of("rtx_pro_6000_server", "8x-rtx-pro-6000-aic", operation, gpus);
             EXPECT_LT(errors.mean, 0.06) << gpus;
             EXPECT_LT(errors.worst, 0.20) << gpus;
         }
     }
+}
+
+TEST(CollectiveFit, Rows_of_our_own_between_powers_of_two_are_met_within_seven_percent) {
+    const std::string data = std::string(DRAFTBOARD_SOURCE_DIR) + "/data";
+    auto rows = read_collective_csv(data + "/measurements/collectives-h200-p2p-off.csv");
+    const auto machine = model::find_machine("8x-h200-no-p2p", data);
+    ASSERT_TRUE(rows.has_value() && machine.has_value());
+    std::erase_if(*rows,
+                  [](const CollectiveMeasurement& row) { return row.system != "h200_no_p2p"; });
+    const auto fit = fit_collectives(*rows, *machine, {});
+    ASSERT_TRUE(fit.has_value()) << fit.error().to_text();
+    EXPECT_GE(fit->points.size(), 30u);
+    EXPECT_LT(fit->held_out_mean_error, 0.03);
+    EXPECT_LT(fit->held_out_worst_error, 0.10);
+    // 14336 B have half the channels of 16384 B and need a second trip.
+    const auto at = [&](std::int64_t bytes) {
+        for (const CollectiveFitPoint& point : fit->points) {
+            if (point.measurement.bytes == bytes) return point.fitted_us;
+        }
+        return 0.0;
+    };
+    EXPECT_GT(at(14336), at(16384));
 }
 
 TEST(CollectiveFit, The_shipped_calibration_has_512_KiB_slower_than_1_MiB_over_eight_GPUs) {

@@ -26,7 +26,8 @@ model::Machine direct_box(int gpus, const std::string& vendor = "AuthenticAMD") 
     builder.machine().host.family = 26;
     const int numa0 = builder.add_numa(0, 0);
     const int numa1 = gpus > 4 ? builder.add_numa(1, 1) : -1;
-    for (int g = 0; g < gpus; ++g) builder.add_gpu(builder.add_root_port(g < 4 ? numa0 : numa1), 5, 16);
+    for (int g = 0; g < gpus; ++g)
+        builder.add_gpu(builder.add_root_port(g < 4 ? numa0 : numa1), 5, 16);
     builder.connect_all_numa(5);
     return builder.machine();
 }
@@ -77,7 +78,8 @@ CollectiveConstants plain_constants() {
     return c;
 }
 
-RingSchedule even_schedule(int ranks, int steps, double bytes, double rate, double latency_us, int slices) {
+RingSchedule even_schedule(int ranks, int steps, double bytes, double rate, double latency_us,
+                           int slices) {
     RingSchedule schedule;
     schedule.steps = steps;
     schedule.slices = slices;
@@ -94,7 +96,8 @@ TEST(RingSteps, Equal_hops_take_steps_times_bytes_over_rate_and_latency) {
 
 TEST(RingSteps, A_second_slice_hides_the_latency_of_the_first) {
     const RingSchedule schedule = even_schedule(4, 6, 100e3, 25e9, 1, 2);
-    // Slices of 2 us: sends follow each other without a gap, 6 * 4 us, and the last arrives 1 us later.
+    // Slices of 2 us: sends follow each other without a gap, 6 * 4 us, and the last arrives 1 us
+    // later.
     EXPECT_NEAR(pipeline_us(schedule, std::vector<double>(4, 25e9)), 25, 1e-9);
 }
 
@@ -107,8 +110,9 @@ TEST(RingSteps, The_recurrence_is_exact_on_even_rings) {
     }
 }
 
-// Uneven hops, and links that two hops share: the recurrence holds every hop at the share that it has when all are
-// active. It is then never much below the full simulation, and pessimistic by no more than the shared part.
+// Uneven hops, and links that two hops share: the recurrence holds every hop at the share that it
+// has when all are active. It is then never much below the full simulation, and pessimistic by no
+// more than the shared part.
 RC_GTEST_PROP(RingSteps, On_uneven_machines_the_recurrence_stays_near_the_event_simulation, ()) {
     const int ranks = *rc::gen::inRange(2, 9);
     RingSchedule schedule;
@@ -145,7 +149,8 @@ TEST(Collective, A_large_ring_all_reduce_moves_its_bytes_at_the_fair_share) {
     CollectiveModel model(direct_box(4), settings, plain_constants());
     const auto time = model.time(request(4, 400'000'000));
     ASSERT_TRUE(time.has_value()) << time.error().to_text();
-    // Each hop has its own links of 55.5 GB/s: 6 steps of 100 MB. Slices hide the latency but the last.
+    // Each hop has its own links of 55.5 GB/s: 6 steps of 100 MB. Slices hide the latency but the
+    // last.
     const double expected_us = 6 * 100e6 / 55.5e3;
     EXPECT_NEAR(to_us(time->total), expected_us, 0.01 * expected_us);
     EXPECT_EQ(time->total, time->latency + time->transport);
@@ -161,13 +166,15 @@ TEST(Collective, LL_moves_every_byte_twice) {
     CollectiveModel simple(direct_box(4), settings, plain_constants());
     const auto twice = ll.time(request(4, 400'000'000));
     const auto once = simple.time(request(4, 400'000'000));
-    // LL's chunks of 32 KiB a channel pay the hop (0.7 us) 763 * 6 times besides; the wire time is twice Simple's.
+    // LL's chunks of 32 KiB a channel pay the hop (0.7 us) 763 * 6 times besides; the wire time is
+    // twice Simple's.
     const double hops_us = std::ceil(400e6 / 16 / 32768) * 6 * 0.7;
     EXPECT_NEAR(to_us(twice->total) - hops_us, 2 * to_us(once->total), 0.03 * to_us(twice->total));
 }
 
 TEST(Collective, Eight_ranks_by_hand) {
-    // docs/collectives.md: 64 KiB, LL, two channels, peers of one switch and across: here all hops alike, two GPUs.
+    // docs/collectives.md: 64 KiB, LL, two channels, peers of one switch and across: here all hops
+    // alike, two GPUs.
     CollectiveConstants c = plain_constants();
     c.kernel_us = 5;
     c.peer.ll_hop_us = 0.3;
@@ -175,8 +182,8 @@ TEST(Collective, Eight_ranks_by_hand) {
     CollectiveModel model(direct_box(2), settings, c);
     const auto time = model.time(request(2, 16384));
     ASSERT_TRUE(time.has_value());
-    // n = 2: 2 steps; 16 KiB take 2 channels (2 * 512 * 16); a step is 8 KiB, 16 KiB on the wire at 55.5 GB/s:
-    // 5 + 2 * (0.7 + 0.3 + 0.2952) = 7.590 us
+    // n = 2: 2 steps; 16 KiB take 2 channels (2 * 512 * 16); a step is 8 KiB, 16 KiB on the wire at
+    // 55.5 GB/s: 5 + 2 * (0.7 + 0.3 + 0.2952) = 7.590 us
     EXPECT_EQ(time->choice.channels, 2);
     EXPECT_NEAR(to_us(time->total), 5 + 2 * (1.0 + 16384 / 55.5e3), 1e-3);
 }
@@ -253,7 +260,8 @@ TEST(Collective, Collapsing_writes_hurt_one_shot_and_not_the_ring) {
     rule.min_sources = 2;
     rule.aggregate_gb_s = 2.7;
     machine.write_collapse.push_back(rule);
-    // A ring crosses from each switch once: one source. One-shot: four sources of each switch write 4 MiB each across.
+    // A ring crosses from each switch once: one source. One-shot: four sources of each switch write
+    // 4 MiB each across.
     EXPECT_EQ(CollectiveModel(machine, ring).time(request(8, 1 << 20))->total, before_ring);
     const auto shot_after = CollectiveModel(machine, shot).time(request(8, 1 << 20))->total;
     EXPECT_GT(shot_after, 4 * before_shot);
@@ -271,7 +279,8 @@ TEST(Collective, A_failed_search_is_slow_at_small_sizes_because_of_Simple) {
     EXPECT_TRUE(slow->choice.search_failed);
     EXPECT_EQ(slow->choice.protocol, Protocol::simple);
     EXPECT_EQ(fast->choice.protocol, Protocol::ll);
-    // Published for such a host: 48.2 us without and 26.2 us with a graph file; NCCL itself believes in 600 us.
+    // Published for such a host: 48.2 us without and 26.2 us with a graph file; NCCL itself
+    // believes in 600 us.
     EXPECT_GT(slow->total, fast->total * 3 / 2);
     EXPECT_LT(to_us(slow->total), 100);
     EXPECT_GT(slow->choice.predicted_us, 300);
@@ -362,7 +371,8 @@ TEST(Collective, Link_samples_carry_the_ring_s_bytes) {
     const auto samples = model.link_samples(request(4, 4'000'000));
     ASSERT_TRUE(samples.has_value());
     ASSERT_FALSE(samples->empty());
-    // 4 MB over 4 ranks: each GPU's link carries 6 steps of 1 MB out. Integrate the samples of the first.
+    // 4 MB over 4 ranks: each GPU's link carries 6 steps of 1 MB out. Integrate the samples of the
+    // first.
     const int link = samples->front().link;
     const bool forward = samples->front().forward;
     double bytes = 0;
@@ -415,7 +425,8 @@ void expect_published(const std::string& machine_name, int gpus, const Collectiv
         const auto time = model.time(request(gpus, row.bytes));
         ASSERT_TRUE(time.has_value()) << time.error().to_text();
         const double off = to_us(time->total) / row.us - 1;
-        EXPECT_LT(std::abs(off), worst_limit) << row.bytes << " B: " << to_us(time->total) << " for " << row.us;
+        EXPECT_LT(std::abs(off), worst_limit)
+            << row.bytes << " B: " << to_us(time->total) << " for " << row.us;
         mean += std::abs(off) / static_cast<double>(rows.size());
     }
     EXPECT_LT(mean, mean_limit);
@@ -424,8 +435,13 @@ void expect_published(const std::string& machine_name, int gpus, const Collectiv
 // Hosts other than those that calibrations come from; local-inference-lab/rtx6kpro@e2c2b95.
 TEST(CollectiveAgainstPublished, NCCL_over_four_GPUs_of_one_socket) {
     expect_published("4x-rtx-pro-6000", 4, {},
-                     {{8192, 13.9}, {16384, 14.7}, {32768, 15.6}, {131072, 24.7}, {262144, 40.9},
-                      {524288, 71.7}, {1048576, 85.2}},
+                     {{8192, 13.9},
+                      {16384, 14.7},
+                      {32768, 15.6},
+                      {131072, 24.7},
+                      {262144, 40.9},
+                      {524288, 71.7},
+                      {1048576, 85.2}},
                      0.05, 0.15);
 }
 
@@ -434,7 +450,10 @@ TEST(CollectiveAgainstPublished, NCCL_over_two_Turin_sockets_whose_search_fails)
     settings.peer_level = model::PathType::sys;
     // 33554432 B: 22.2 GB/s of bus bandwidth
     expect_published("8x-rtx-pro-6000-direct", 8, settings,
-                     {{32768, 48.16}, {65536, 48.69}, {131072, 51.56}, {262144, 56.48},
+                     {{32768, 48.16},
+                      {65536, 48.69},
+                      {131072, 51.56},
+                      {262144, 56.48},
                       {33554432, 33554432 * 1.75 / 22.2e3}},
                      0.10, 0.20);
 }
@@ -444,7 +463,11 @@ TEST(CollectiveAgainstPublished, The_same_box_with_a_graph_file) {
     settings.peer_level = model::PathType::sys;
     settings.graph_file = true;
     expect_published("8x-rtx-pro-6000-direct", 8, settings,
-                     {{16384, 20.88}, {32768, 26.2}, {65536, 25.6}, {131072, 32.09}, {262144, 37.26},
+                     {{16384, 20.88},
+                      {32768, 26.2},
+                      {65536, 25.6},
+                      {131072, 32.09},
+                      {262144, 37.26},
                       {33554432, 33554432 * 1.75 / 37.6e3}},
                      0.10, 0.20);
 }
@@ -453,8 +476,14 @@ TEST(CollectiveAgainstPublished, One_shot_over_four_GPUs) {
     CollectiveSettings settings;
     settings.implementation = Implementation::one_shot;
     expect_published("4x-rtx-pro-6000", 4, settings,
-                     {{8192, 6.45}, {16384, 7.7}, {32768, 9.2}, {65536, 11.8}, {131072, 17.6},
-                      {262144, 28.7}, {524288, 51.0}, {1048576, 95.6}},
+                     {{8192, 6.45},
+                      {16384, 7.7},
+                      {32768, 9.2},
+                      {65536, 11.8},
+                      {131072, 17.6},
+                      {262144, 28.7},
+                      {524288, 51.0},
+                      {1048576, 95.6}},
                      0.10, 0.20);
 }
 

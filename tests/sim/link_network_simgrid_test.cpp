@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion times of random flows over random trees, against SimGrid's raw network model (CM02 without TCP
-// effects: fluid max-min sharing). SimGrid weighs a flow's share by its latency, as TCP would; a GPU's stores don't.
-// So its links have none, and each sender waits its route's latency first. Built only where SimGrid is installed.
+// Completion times of random flows over random trees, against SimGrid's raw network model (CM02
+// without TCP effects: fluid max-min sharing). SimGrid weighs a flow's share by its latency, as TCP
+// would; a GPU's stores don't. So its links have none, and each sender waits its route's latency
+// first. Built only where SimGrid is installed.
 
 #include <gtest/gtest.h>
 
@@ -49,13 +50,16 @@ TEST(LinkNetworkAgainstSimGrid, Completion_times_agree_within_a_millionth) {
     char name[] = "test";
     char* arguments[] = {name, nullptr};
     sg::Engine engine(&argc, arguments);
-    for (const char* setting : {"network/model:CM02", "network/TCP-gamma:0", "network/bandwidth-factor:1",
-                                "network/latency-factor:1", "network/weight-S:0", "network/crosstraffic:0"}) {
+    for (const char* setting :
+         {"network/model:CM02", "network/TCP-gamma:0", "network/bandwidth-factor:1",
+          "network/latency-factor:1", "network/weight-S:0", "network/crosstraffic:0"}) {
         sg::Engine::set_config(setting);
     }
     // All trees live in one zone and are simulated at once: they share nothing.
     std::mt19937 random(20260901);
-    const auto draw = [&](int low, int high) { return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1)); };
+    const auto draw = [&](int low, int high) {
+        return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+    };
     auto* zone = sg::create_full_zone("trees");
     std::vector<double> ours;
     std::vector<double> theirs;
@@ -83,8 +87,9 @@ TEST(LinkNetworkAgainstSimGrid, Completion_times_agree_within_a_millionth) {
         }
         std::vector<Transfer> transfers;
         const int flows = draw(1, 8);
-        std::vector<std::vector<bool>> routed(static_cast<std::size_t>(nodes),
-                                              std::vector<bool>(static_cast<std::size_t>(nodes), false));
+        std::vector<std::vector<bool>> routed(
+            static_cast<std::size_t>(nodes),
+            std::vector<bool>(static_cast<std::size_t>(nodes), false));
         for (int f = 0; f < flows; ++f) {
             Transfer transfer{draw(0, nodes - 1), draw(0, nodes - 1), draw(1, 2000) * 1e4, 0};
             if (transfer.from == transfer.to) continue;
@@ -96,7 +101,8 @@ TEST(LinkNetworkAgainstSimGrid, Completion_times_agree_within_a_millionth) {
                 for (const int link : tree.links(transfer.from, transfer.to)) {
                     route.emplace_back(links[static_cast<std::size_t>(link)]);
                 }
-                zone->add_route(hosts[a]->get_netpoint(), hosts[b]->get_netpoint(), nullptr, nullptr, route, true);
+                zone->add_route(hosts[a]->get_netpoint(), hosts[b]->get_netpoint(), nullptr,
+                                nullptr, route, true);
                 routed[a][b] = true;
             }
             for (const int link : tree.links(transfer.from, transfer.to)) {
@@ -134,7 +140,8 @@ TEST(LinkNetworkAgainstSimGrid, Completion_times_agree_within_a_millionth) {
     engine.run();
     ASSERT_EQ(ours.size(), theirs.size());
     ASSERT_GT(ours.size(), 40u);
-    for (std::size_t f = 0; f < ours.size(); ++f) EXPECT_NEAR(ours[f], theirs[f], 1e-6 * theirs[f]) << f;
+    for (std::size_t f = 0; f < ours.size(); ++f)
+        EXPECT_NEAR(ours[f], theirs[f], 1e-6 * theirs[f]) << f;
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ Problem arbitrary_problem() {
     Problem problem;
     const int resources = *rc::gen::inRange(1, 7);
     const int flows = *rc::gen::inRange(1, 11);
-    for (int r = 0; r < resources; ++r) problem.capacities.push_back(*rc::gen::inRange(1, 1000) * 0.1);
+    for (int r = 0; r < resources; ++r)
+        problem.capacities.push_back(*rc::gen::inRange(1, 1000) * 0.1);
     for (int f = 0; f < flows; ++f) {
         std::vector<ResourceUse> uses;
         const int first = *rc::gen::inRange(0, resources);
@@ -36,7 +37,8 @@ Problem arbitrary_problem() {
             uses.push_back({(first + i) % resources, *rc::gen::inRange(1, 9) * 0.5});
         }
         problem.uses.push_back(uses);
-        problem.caps.push_back(*rc::gen::inRange(0, 3) == 0 ? *rc::gen::inRange(1, 500) * 0.1 : kInfinity);
+        problem.caps.push_back(*rc::gen::inRange(0, 3) == 0 ? *rc::gen::inRange(1, 500) * 0.1
+                                                            : kInfinity);
     }
     return problem;
 }
@@ -68,7 +70,8 @@ TEST(MaxMin, A_reader_of_weight_two_gets_the_same_rate_at_twice_the_use) {
 
 TEST(MaxMin, What_a_capped_flow_leaves_goes_to_the_others) {
     // 12 over three flows, one capped at 1: (12 - 1) / 2 = 5.5.
-    const auto rates = max_min_rates({12}, {{{0, 1}}, {{0, 1}}, {{0, 1}}}, {1, kInfinity, kInfinity});
+    const auto rates =
+        max_min_rates({12}, {{{0, 1}}, {{0, 1}}, {{0, 1}}}, {1, kInfinity, kInfinity});
     EXPECT_DOUBLE_EQ(rates[0], 1);
     EXPECT_DOUBLE_EQ(rates[1], 5.5);
     EXPECT_DOUBLE_EQ(rates[2], 5.5);
@@ -98,8 +101,8 @@ RC_GTEST_PROP(MaxMin, No_resource_carries_more_than_it_can_and_no_cap_is_exceede
     }
 }
 
-// Max-min fairness is equivalent to: every flow is at its cap or crosses a full resource on which no other flow is
-// faster (its bottleneck).
+// Max-min fairness is equivalent to: every flow is at its cap or crosses a full resource on which
+// no other flow is faster (its bottleneck).
 RC_GTEST_PROP(MaxMin, Every_flow_has_its_cap_or_a_full_resource_where_none_is_faster, ()) {
     const Problem problem = arbitrary_problem();
     const auto rates = max_min_rates(problem.capacities, problem.uses, problem.caps);
@@ -111,7 +114,8 @@ RC_GTEST_PROP(MaxMin, Every_flow_has_its_cap_or_a_full_resource_where_none_is_fa
             bool fastest = true;
             for (std::size_t g = 0; g < rates.size(); ++g) {
                 for (const ResourceUse& other : problem.uses[g]) {
-                    if (other.resource == use.resource && rates[g] > rates[f] * (1 + 1e-6)) fastest = false;
+                    if (other.resource == use.resource && rates[g] > rates[f] * (1 + 1e-6))
+                        fastest = false;
                 }
             }
             has_bottleneck = has_bottleneck || (full && fastest);
@@ -161,7 +165,8 @@ TEST(LinkNetwork, A_shorter_flow_leaves_the_link_to_the_longer_one) {
     network.start(flow_over(0, 1000, [&] { first = engine.now(); }));
     network.start(flow_over(0, 3000, [&] { second = engine.now(); }));
     engine.run();
-    // Both at half until 1000 B are through: 2 us; the other then has 2000 B left at full rate: 4 us.
+    // Both at half until 1000 B are through: 2 us; the other then has 2000 B left at full rate: 4
+    // us.
     EXPECT_EQ(first, from_us(2));
     EXPECT_EQ(second, from_us(4));
 }
@@ -259,7 +264,8 @@ RC_GTEST_PROP(LinkNetwork, No_flow_is_faster_than_its_narrowest_link, ()) {
     flow.on_done = [&] { done = engine.now(); };
     network.start(std::move(flow));
     const int others = *rc::gen::inRange(0, 5);
-    for (int i = 0; i < others; ++i) network.start(flow_over(i % 2, *rc::gen::inRange(1, 1'000'000)));
+    for (int i = 0; i < others; ++i)
+        network.start(flow_over(i % 2, *rc::gen::inRange(1, 1'000'000)));
     engine.run();
     RC_ASSERT(static_cast<double>(done) >= bytes / 1e9 * 1e12 - 1);
 }

@@ -87,7 +87,8 @@ Protocol protocol_at(const NcclGraph& graph, std::int64_t bytes) {
 }
 
 TEST(NcclGraph, Gen5_gpus_of_one_AMD_socket_get_two_rings_of_24) {
-    // 1 x 45 doubled to 2 x 22.5, then raised to 2 x 24 = 48 GB/s, the Gen5 x16 link. Four channels.
+    // 1 x 45 doubled to 2 x 22.5, then raised to 2 x 24 = 48 GB/s, the Gen5 x16 link. Four
+    // channels.
     const NcclGraph graph = graph_of(direct_box(4, kTurin), 4);
     EXPECT_EQ(graph.search_channels, 2);
     EXPECT_DOUBLE_EQ(graph.speed_gb_s, 24);
@@ -121,7 +122,8 @@ TEST(NcclGraph, Two_AMD_sockets_of_Ada_GPUs_get_one_ring_of_15) {
 }
 
 TEST(NcclGraph, Intel_sockets_decide_by_their_model) {
-    // Sapphire Rapids 22: 1 x 20. Emerald Rapids 40 (and 48 / 1.2 = 40 through the CPU): 1 x 40 doubled to 2 x 20.
+    // Sapphire Rapids 22: 1 x 20. Emerald Rapids 40 (and 48 / 1.2 = 40 through the CPU): 1 x 40
+    // doubled to 2 x 20.
     const NcclGraph sapphire = graph_of(direct_box(8, kSapphireRapids), 8);
     EXPECT_EQ(sapphire.search_channels, 1);
     EXPECT_DOUBLE_EQ(sapphire.speed_gb_s, 20);

@@ -20,6 +20,9 @@ namespace draftboard::tests {
 
 namespace {
 
+/// Endless input is written in pieces of at least this size: a pipe's usual capacity.
+constexpr std::size_t kEndlessChunkBytes = 65536;
+
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
@@ -92,14 +95,14 @@ bool drain(int descriptor, std::string& text, std::size_t limit) {
 }
 
 /// Feeds and drains the streams until both outputs end or the limit passes; true: within the limit.
-bool converse(const ProcessOptions& options, Pipe& in, Pipe& out, Pipe& err, ProcessResult& result,
-              Clock::time_point start) {
+bool converse(const ProcessOptions& options, const std::string& input, Pipe& in, Pipe& out,
+              Pipe& err, ProcessResult& result, Clock::time_point start) {
     std::size_t fed = 0;
     while (out.read_end >= 0 || err.read_end >= 0) {
         const double left = options.timeout_seconds - seconds_since(start);
         if (left <= 0) return false;
-        if (fed == options.input.size() && options.endless_input && !options.input.empty()) fed = 0;
-        if (fed == options.input.size()) Pipe::close_end(in.write_end);
+        if (fed == input.size() && options.endless_input && !input.empty()) fed = 0;
+        if (fed == input.size()) Pipe::close_end(in.write_end);
         std::array<pollfd, 3> watched{pollfd{out.read_end, POLLIN, 0},
                                       pollfd{err.read_end, POLLIN, 0},
                                       pollfd{in.write_end, POLLOUT, 0}};
@@ -113,8 +116,7 @@ bool converse(const ProcessOptions& options, Pipe& in, Pipe& out, Pipe& err, Pro
             Pipe::close_end(err.read_end);
         }
         if (watched[2].revents != 0) {
-            const ssize_t count =
-                write(in.write_end, options.input.data() + fed, options.input.size() - fed);
+            const ssize_t count = write(in.write_end, input.data() + fed, input.size() - fed);
             if (count > 0)
                 fed += static_cast<std::size_t>(count);
             else if (errno != EAGAIN && errno != EINTR)
@@ -167,9 +169,13 @@ ProcessResult run_process(const std::vector<std::string>& arguments,
     set_non_blocking(out.read_end);
     set_non_blocking(err.read_end);
 
+    std::string input = options.input;
+    if (options.endless_input && !input.empty()) {
+        while (input.size() < kEndlessChunkBytes) input += options.input;
+    }
     int status = 0;
     result.started = true;
-    result.timed_out = !converse(options, in, out, err, result, start) ||
+    result.timed_out = !converse(options, input, in, out, err, result, start) ||
                        !wait_for(child, options.timeout_seconds, start, status);
     if (result.timed_out) {
         kill(-child, SIGKILL);

@@ -96,8 +96,7 @@ Expected<ModelRule> model_rule(const PublishedRow& row) {
 /// A shipped machine for the row's GPUs and topology; empty: none.
 std::string_view machine_name(const PublishedRow& row) {
     const std::string topology = lower(row.topology);
-    const bool broadcom = contains(topology, "broadcom") || contains(topology, "asus") ||
-                          contains(topology, "pex89");
+    const bool broadcom = contains(topology, "broadcom") || contains(topology, "pex89");
     const bool switches = contains(topology, "c-payne") || contains(topology, "switch");
     if (row.gpus == 4) return broadcom ? "8x-rtx-pro-6000-switches" : "4x-rtx-pro-6000";
     if (row.gpus == 8) {
@@ -145,15 +144,27 @@ std::int64_t one_shot_limit(const PublishedRow& row, const std::string& text, in
     return std::max(limit, rows * hidden * 2);
 }
 
+/// Nothing is said of all-reduces: the eight-GPU vLLM images of this publisher turn PCIe all-reduce on from
+/// April 2026 on (VLLM_ENABLE_PCIE_ALLREDUCE, rtx6kpro@e2c2b95, models/kimi-k26.md).
+std::string usual_implementation(const PublishedRow& row) {
+    const bool image = row.engine == "vLLM" && row.gpus == 8 && row.date >= "2026-04";
+    return image ? "vllm_enable_pcie_allreduce=1" : "nccl";
+}
+
 ReduceFamily read_collectives(const PublishedRow& row, int hidden, model::CollectiveSettings& settings) {
-    const std::string implementation = lower(row.allreduce_impl);
+    const std::string implementation =
+        row.allreduce_impl.empty() ? usual_implementation(row) : lower(row.allreduce_impl);
     const std::string environment = lower(row.nccl_env + " " + row.allreduce_impl);
     // PR 2127 to NCCL repairs the search that the file replaces: the same tables run at the same speed with
     // either (rtx6kpro@e2c2b95, models/kimi-k26-v2.md).
     const bool patched = contains(environment, "pr2127") && !contains(environment, "no pr2127");
-    settings.graph_file = patched || (contains(environment, "xml") && !contains(environment, "no xml") &&
+    // Nothing is said of NCCL: the images set it up so that its search succeeds and GPUs talk directly.
+    const bool usual = row.nccl_env.empty();
+    settings.graph_file = usual || patched || (contains(environment, "xml") && !contains(environment, "no xml") &&
                                       !contains(environment, "xml no"));
-    if (contains(environment, "p2p_level=sys")) settings.peer_level = model::PathType::sys;
+    if (settings.graph_file || contains(environment, "p2p_level=sys")) {
+        settings.peer_level = model::PathType::sys;
+    }
     if (contains(environment, "p2p_disable=1") || contains(environment, "p2p off")) {
         settings.peer_to_peer = false;
     }
@@ -162,6 +173,7 @@ ReduceFamily read_collectives(const PublishedRow& row, int hidden, model::Collec
         std::string list = environment.substr(at + mark.size());
         list = list.substr(0, list.find_first_of("; "));
         if (const auto only = model::protocol_from_name(list)) settings.protocol = *only;
+        settings.ll128 = contains(list, "ll128");
     }
     if (!runs_one_shot(implementation)) return ReduceFamily::nccl;
     settings.implementation = Implementation::one_shot;
@@ -264,7 +276,13 @@ Expected<bool> read_engine(const PublishedRow& row, model::EngineSettings& engin
     engine.decode_launch = mode;
     engine.verify_launch = mode;
     engine.implementations["experts/int4_g32"] = vllm ? "marlin@vllm" : "marlin@sglang";
-    engine.implementations["experts/nvfp4_g16"] = "cutlass";
+    engine.implementations["experts/nvfp4_g16"] =
+        contains(notes, "moe-runner b12x") || contains(notes, "moe b12x") || notes.starts_with("b12x") ||
+                contains(notes, "sglang b12x")
+            ? "b12x" : "cutlass";
+    // GLM's attention reads chosen tokens only, with another kernel.
+    engine.implementations["attention_mla/fp8_e4m3"] =
+        vllm && row.model.starts_with("Kimi") ? "triton@vllm" : "sparse";
     return true;
 }
 
@@ -326,7 +344,6 @@ Expected<BacktestCase> BacktestLibrary::scenario_of(const PublishedRow& row) {
         return skip("starred by its publisher as an artefact or limited by capacity");
     }
     if (row.concurrency < 1) return skip("concurrency not stated");
-    if (!row.context_tokens) return skip("context not stated");
     if (!row.gpu_model.empty() && !contains(row.gpu_model, "RTX PRO 6000")) {
         return skip("no calibration of the GPU");
     }
@@ -349,7 +366,8 @@ Expected<BacktestCase> BacktestLibrary::scenario_of(const PublishedRow& row) {
     scenario.layout.pipeline = std::max(row.pp, 1);
     scenario.layout.expert = std::max(row.ep, 1);
     scenario.workload.concurrency = row.concurrency;
-    scenario.workload.context_tokens = *row.context_tokens + kShortContextTokens;
+    scenario.workload.context_tokens = row.context_tokens.value_or(0) + kShortContextTokens;
+    scenario.workload.shared_context = true;
     if (auto engine = read_engine(row, scenario.engine); !engine) return tl::unexpected(engine.error());
     if (auto formats = read_formats(row, scenario); !formats) return tl::unexpected(formats.error());
     scenario.routing = real_routing();
@@ -366,7 +384,7 @@ Expected<BacktestCase> BacktestLibrary::scenario_of(const PublishedRow& row) {
                                row.gpus, to_name(result.family));
     result.twin = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", row.model, row.weights_quant,
                               row.kv_dtype, row.engine, row.gpus, row.topology, row.tp, row.dcp,
-                              row.concurrency, *row.context_tokens, row.allreduce_impl, row.nccl_env,
+                              row.concurrency, row.context_tokens.value_or(0), row.allreduce_impl, row.nccl_env,
                               row.source_path, notes_without_drafter(row.engine_notes));
     return result;
 }

@@ -104,6 +104,7 @@ Expected<PublishedRow> read_row(const CsvTable& table, std::size_t index) {
     row.allreduce_impl = reader.text("allreduce_impl");
     row.nccl_env = reader.text("nccl_env");
     row.cuda_graph = reader.text("cuda_graph");
+    row.date = reader.text("date");
     row.source_path = reader.text("source_path");
     row.notes = reader.text("notes");
     row.gpus = reader.degree("gpus");

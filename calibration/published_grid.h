@@ -38,6 +38,7 @@ struct PublishedRow {
     std::string allreduce_impl;
     std::string nccl_env;
     std::string cuda_graph;   ///< "full", "piecewise", "unknown"
+    std::string date;         ///< "2026-04-23", "2026-04"; empty: not stated
     std::string source_path;
     std::string notes;
     int gpus = 0;  ///< 0: not stated, here and below

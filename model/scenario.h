@@ -41,6 +41,9 @@ struct EngineSettings {
 struct Workload {
     int concurrency = 1;              ///< sequences decoded at once over all replicas
     std::int64_t context_tokens = 1024;  ///< cached tokens per sequence
+    /// All sequences go on from one and the same context and share its cache, as benchmarks with a prefix
+    /// cache do: it is read from memory once a layer and from L2 by the others, as far as it stays there.
+    bool shared_context = false;
 };
 
 /// How much of a GPU's memory the engine may fill, and the cache format.

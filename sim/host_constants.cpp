@@ -41,6 +41,13 @@ const std::vector<HostConstantInfo>& host_constant_table() {
          "assumption: verify is 97 % of a 30.9 ms cycle in the founding case, so host and draft share 0.9 ms"},
         {"host.step_us", &H::step_us, 0, 100000, "host work of a plain step that nothing hides",
          "126 us a step were fitted on H100 by the BLIS authors; engines overlap most of it"},
+        {"host.draft_call_us", &H::draft_call_us, 0, 100000,
+         "host work of one drafter call that nothing hides",
+         "none by default: SGLang captures all calls of a cycle in one graph; engines differ, see the engines' "
+         "calibration"},
+        {"host.sequence_us", &H::sequence_us, 0, 100000,
+         "host work of one sequence in one step or cycle that nothing hides",
+         "none by default; engines differ, see the engines' calibration"},
         {"host.relative_uncertainty", &H::relative_uncertainty, 0, 2,
          "one-sigma relative uncertainty of host terms", "assumption, wide on purpose"},
     };

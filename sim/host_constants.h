@@ -35,6 +35,11 @@ struct HostConstants {
     double cycle_us = 600.0;
     /// The same for a plain decoding step with the engine's usual overlap, us.
     double step_us = 100.0;
+    /// Host work of one call of the drafter that nothing hides, us: building its inputs and attention metadata where
+    /// the calls are not one graph.
+    double draft_call_us = 0.0;
+    /// Host work of one sequence in one step or cycle that nothing hides: sampling results, stop checks, detokenising, us.
+    double sequence_us = 0.0;
     /// One-sigma relative uncertainty of all of the above together.
     double relative_uncertainty = 0.25;
 };

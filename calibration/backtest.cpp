@@ -24,29 +24,6 @@ double median(std::vector<double> values) {
                                             values.begin() + static_cast<std::ptrdiff_t>(middle)));
 }
 
-/// Predictors by machine: each holds the constants that go with it.
-class Predictors {
-   public:
-    explicit Predictors(const std::string& data_directory) : data_directory_(data_directory) {}
-
-    Expected<sim::Predictor*> of(const model::Scenario& scenario) {
-        auto known = by_machine_.find(scenario.machine.name);
-        if (known == by_machine_.end()) {
-            auto constants = load_cost_constants(scenario, data_directory_);
-            if (!constants) return tl::unexpected(constants.error());
-            known = by_machine_
-                        .emplace(scenario.machine.name,
-                                 std::make_unique<sim::Predictor>(std::move(*constants)))
-                        .first;
-        }
-        return known->second.get();
-    }
-
-   private:
-    std::string data_directory_;
-    std::map<std::string, std::unique_ptr<sim::Predictor>> by_machine_;
-};
-
 /// Rows with the same twin, one plain and one speculating, make a pair. Of repeated rows the first counts.
 std::vector<BacktestPair> pairs_of(const std::vector<BacktestCell>& cells) {
     std::map<std::string, std::size_t> plain;
@@ -103,32 +80,61 @@ BacktestSummary summarise(const BacktestReport& report, const std::string& name,
     return summary;
 }
 
-Expected<BacktestReport> backtest(const std::vector<PublishedRow>& rows, const std::string& data_directory) {
-    BacktestReport report;
-    report.rows = rows.size();
+Expected<Backtest> Backtest::prepare(const std::vector<PublishedRow>& rows,
+                                     const std::string& data_directory) {
+    Backtest backtest;
+    backtest.rows_ = rows.size();
     BacktestLibrary library(data_directory);
-    Predictors predictors(data_directory);
     for (const PublishedRow& row : rows) {
         auto known = library.scenario_of(row);
         if (!known) {
             if (known.error().code != model::ErrorCode::unsupported) return tl::unexpected(known.error());
-            ++report.skipped[known.error().message];
+            ++backtest.skipped_[known.error().message];
             continue;
         }
-        const auto predictor = predictors.of(known->scenario);
-        if (!predictor) return tl::unexpected(predictor.error());
-        auto prediction = (*predictor)->predict(known->scenario);
+        const std::string& machine = known->scenario.machine.name;
+        if (backtest.constants_.find(machine) == backtest.constants_.end()) {
+            auto constants = load_cost_constants(known->scenario, data_directory);
+            if (!constants) return tl::unexpected(constants.error());
+            if (backtest.constants_.empty()) {
+                auto terms = load_engine_terms(constants->kernel_calibration, data_directory);
+                if (!terms) return tl::unexpected(terms.error());
+                backtest.shipped_ = std::move(*terms);
+            }
+            backtest.constants_.emplace(machine, std::move(*constants));
+        }
+        backtest.cases_.push_back({row, std::move(*known)});
+    }
+    return backtest;
+}
+
+Expected<BacktestReport> Backtest::run(const EngineTerms& terms,
+                                       const std::function<bool(int line)>& take) const {
+    BacktestReport report;
+    report.rows = rows_;
+    report.skipped = skipped_;
+    std::map<std::string, std::unique_ptr<sim::Predictor>> predictors;  // by machine
+    for (const auto& [machine, constants] : constants_) {
+        sim::CostConstants with_terms = constants;
+        apply(terms, with_terms);
+        predictors[machine] = std::make_unique<sim::Predictor>(std::move(with_terms));
+    }
+    for (const Case& one : cases_) {
+        if (!take(one.row.line)) continue;
+        model::Scenario scenario = one.known.scenario;
+        scenario.routing = terms.traffic;
+        auto prediction = predictors.at(scenario.machine.name)->predict(scenario);
         if (!prediction) {
             ++report.skipped["not predictable: " + prediction.error().message];
             continue;
         }
         BacktestCell cell;
-        cell.row = row;
-        cell.group = known->group;
-        cell.twin = known->twin;
-        cell.speculates = known->scenario.speculation.method != model::SpeculationMethod::none;
+        cell.row = one.row;
+        cell.group = one.known.group;
+        cell.twin = one.known.twin;
+        cell.speculates = scenario.speculation.method != model::SpeculationMethod::none;
         cell.predicted = prediction->tokens_per_second;
-        cell.measured = *row.tokens_per_second;
+        cell.measured = *one.row.tokens_per_second;
         cell.cycle_ms = prediction->cycle_ms;
         cell.fits_memory = prediction->memory.fits;
         cell.terms = std::move(prediction->terms);
@@ -143,6 +149,12 @@ Expected<BacktestReport> backtest(const std::vector<PublishedRow>& rows, const s
             summarise(report, name, [&name](const BacktestCell& cell) { return cell.group == name; }));
     }
     return report;
+}
+
+Expected<BacktestReport> backtest(const std::vector<PublishedRow>& rows, const std::string& data_directory) {
+    const auto prepared = Backtest::prepare(rows, data_directory);
+    if (!prepared) return tl::unexpected(prepared.error());
+    return prepared->run(prepared->shipped_terms(), [](int) { return true; });
 }
 
 }  // namespace draftboard::calibration

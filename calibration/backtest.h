@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "calibration/backtest_scenario.h"
+#include "calibration/engine_terms.h"
 #include "calibration/published_grid.h"
 #include "model/json_reader.h"
 #include "sim/prediction.h"
@@ -76,7 +77,32 @@ struct BacktestReport {
     std::size_t rows = 0;
 };
 
-/// Errors: a calibration or machine file that can't be read. Rows that can't be predicted are skipped.
+/// Rows made ready once, to be predicted with one set of terms or, in a fit, with many.
+class Backtest {
+   public:
+    /// Errors: a calibration, model or machine file that can't be read. Rows that can't be told are skipped.
+    [[nodiscard]] static model::Expected<Backtest> prepare(const std::vector<PublishedRow>& rows,
+                                                           const std::string& data_directory);
+
+    /// The shipped terms of the machines' kernel calibration; the first machine's stands for all.
+    [[nodiscard]] const EngineTerms& shipped_terms() const { return shipped_; }
+    /// Predicts the rows whose line `take` accepts.
+    [[nodiscard]] model::Expected<BacktestReport> run(const EngineTerms& terms,
+                                                      const std::function<bool(int line)>& take) const;
+
+   private:
+    struct Case {
+        PublishedRow row;
+        BacktestCase known;
+    };
+    std::vector<Case> cases_;
+    std::map<std::string, sim::CostConstants> constants_;  ///< by machine, without the engines' terms
+    EngineTerms shipped_;
+    std::map<std::string, std::size_t> skipped_;
+    std::size_t rows_ = 0;
+};
+
+/// All rows, with the shipped terms.
 [[nodiscard]] model::Expected<BacktestReport> backtest(const std::vector<PublishedRow>& rows,
                                                        const std::string& data_directory);
 

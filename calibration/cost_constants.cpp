@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "calibration/calibration.h"
+#include "calibration/engine_terms.h"
 #include "model/data_library.h"
 
 namespace draftboard::calibration {
@@ -11,47 +12,8 @@ namespace draftboard::calibration {
 namespace {
 
 constexpr std::string_view kCollectivePrefix = "collectives-";  // shipped files of that kind
-constexpr std::string_view kEnginesPrefix = "engines-";
-
-/// The engines' own terms that are shipped for a kernel calibration: further kernels, and host constants by
-/// engine under "engines". No such file: nothing to add.
-model::Expected<void> add_engines(const std::string& data_directory, sim::CostConstants& constants) {
-    const std::string name = std::string(kEnginesPrefix) + constants.kernel_calibration;
-    const auto shipped = model::shipped_names("calibrations", data_directory);
-    if (std::find(shipped.begin(), shipped.end(), name) == shipped.end()) return {};
-    auto engines = find_calibration(name, data_directory);
-    if (!engines) return tl::unexpected(engines.error());
-    for (auto& [key, kernel] : engines->kernels.entries) {
-        constants.kernels.entries[key] = std::move(kernel);
-    }
-    auto hosts = engine_hosts(*engines);
-    if (!hosts) return tl::unexpected(hosts.error());
-    constants.engines = std::move(*hosts);
-    return {};
-}
 
 }  // namespace
-
-model::Expected<std::map<std::string, std::map<std::string, double>>> engine_hosts(
-    const Calibration& calibration) {
-    std::map<std::string, std::map<std::string, double>> hosts;
-    if (!calibration.unknown.contains("engines")) return hosts;
-    std::vector<model::Problem> problems;
-    const model::JsonReader reader(calibration.unknown, problems);
-    const model::JsonReader engines = reader.at("engines");
-    if (engines.expect_object()) {
-        for (const auto& engine : engines.value().items()) {
-            const model::JsonReader values = engines.at(engine.key());
-            if (!values.expect_object()) continue;
-            for (const auto& item : values.value().items()) {
-                if (!item.value().is_number()) continue;  // "source" and what later versions add
-                hosts[engine.key()][item.key()] = values.number(item.key(), 0, 1e9);
-            }
-        }
-    }
-    if (!problems.empty()) return tl::unexpected(to_error(problems, calibration.name));
-    return hosts;
-}
 
 model::Expected<sim::CollectiveConstants> load_collective_constants(
     const model::Machine& machine, const std::string& name_or_path,
@@ -88,9 +50,9 @@ model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& s
         if (!calibration) return tl::unexpected(calibration.error());
         constants.kernels = std::move(calibration->kernels);
         constants.kernel_calibration = calibration->name;
-        if (auto engines = add_engines(data_directory, constants); !engines) {
-            return tl::unexpected(engines.error());
-        }
+        const auto terms = load_engine_terms(calibration->name, data_directory);
+        if (!terms) return tl::unexpected(terms.error());
+        apply(*terms, constants);
     }
     auto collectives =
         load_collective_constants(scenario.machine, scenario.collective_calibration,

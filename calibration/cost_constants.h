@@ -2,12 +2,11 @@
 #pragma once
 // Which constants price a scenario: the kernel calibration it names (else its machine's, else the
 // datasheet), and the collective calibration it names (else the shipped one that lists its machine, else
-// published constants). What was taken is written into the result, so that reports can say so.
+// published constants). The engines' terms that are shipped with a kernel calibration come along
+// (engine_terms.h). What was taken is written into the result, so that reports can say so.
 
-#include <map>
 #include <string>
 
-#include "calibration/calibration.h"
 #include "model/machine.h"
 #include "model/scenario.h"
 #include "sim/prediction.h"
@@ -16,10 +15,6 @@ namespace draftboard::calibration {
 
 [[nodiscard]] model::Expected<sim::CostConstants> load_cost_constants(
     const model::Scenario& scenario, const std::string& data_directory);
-
-/// Host constants by engine and name: the object "engines" of a calibration, {"vLLM": {"host.sequence_us": 20}}.
-[[nodiscard]] model::Expected<std::map<std::string, std::map<std::string, double>>> engine_hosts(
-    const Calibration& calibration);
 
 /// `name_or_path` empty: the shipped calibration that lists the machine, else the defaults.
 [[nodiscard]] model::Expected<sim::CollectiveConstants> load_collective_constants(

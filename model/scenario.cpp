@@ -55,6 +55,8 @@ EngineSettings read_engine(const JsonReader& reader) {
     engine.draft_launch = read_launch(launch, "draft");
     engine.graph_token_limit =
         static_cast<int>(reader.integer_or("graph_token_limit", 0, 0, 1 << 24));
+    engine.full_graph_token_limit =
+        static_cast<int>(reader.integer_or("full_graph_token_limit", 0, 0, 1 << 24));
     engine.overlap_scheduling = reader.boolean_or("overlap_scheduling", false);
     engine.fused_all_reduce_norm = reader.boolean_or("fused_all_reduce_norm", false);
     const JsonReader implementations = reader.at("implementations");

@@ -35,6 +35,7 @@ struct EngineSettings {
     bool overlap_scheduling = false;       ///< host work of a cycle hidden behind the next (SGLang spec v2)
     bool fused_all_reduce_norm = false;    ///< residual add + norm inside the all-reduce kernel
     int graph_token_limit = 0;             ///< passes with more tokens than captured run eagerly; 0: none
+    int full_graph_token_limit = 0;        ///< passes with more tokens than fully captured run piecewise; 0: none
     std::map<std::string, std::string> implementations;  ///< {"experts/int4_g32": "marlin"}
 };
 

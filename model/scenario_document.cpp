@@ -97,7 +97,7 @@ const Json& default_scenario_document() {
         "layout": {"tensor": 1, "expert": 1, "all_to_all": false, "pipeline": 1,
                    "attention_data": 1, "decode_context": 1, "replicas": 1},
         "engine": {"name": "", "launch": {"decode": "graph", "verify": "graph", "draft": "graph"},
-                   "graph_token_limit": 0, "overlap_scheduling": false,
+                   "graph_token_limit": 0, "full_graph_token_limit": 0, "overlap_scheduling": false,
                    "fused_all_reduce_norm": false, "implementations": {}},
         "collective": {"implementation": "nccl", "algorithm": "auto", "protocol": "auto",
                        "ll128": false, "channels": 0, "peer_to_peer": true, "peer_level": "PXB",

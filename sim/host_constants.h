@@ -25,6 +25,8 @@ struct HostConstants {
     double launch_latency_us = 6.5;
     /// Host time to launch a whole captured graph, us.
     double graph_launch_us = 5.0;
+    /// Host time of what stays between two graph pieces (an attention layer through the framework), us.
+    double piece_us = 700.0;
     /// Gap between two dependent kernels of a graph, us.
     double kernel_gap_us = 0.5;
     /// The same between kernels launched one by one into a stream that has work queued, us.

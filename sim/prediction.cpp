@@ -77,6 +77,8 @@ class Cycle {
         if (plan.operations.empty() || repeat == 0) return PassCost{};
         const std::int64_t rows = std::int64_t{tokens} * scenario_.sequences_per_replica();
         const int limit = scenario_.engine.graph_token_limit;
+        const int full = scenario_.engine.full_graph_token_limit;
+        if (full > 0 && rows > full && mode == LaunchMode::graph) mode = LaunchMode::piecewise;
         if (limit > 0 && rows > limit) mode = LaunchMode::eager;
         auto priced = pricer_.price(std::move(plan), mode);
         if (!priced) return tl::unexpected(priced.error());

@@ -6,7 +6,8 @@
 //
 //   eager    host_i = host_{i-1} + launch * rank factor * jitter      start_i = max(stream + stream gap, host_i + launch latency)
 //   graph    one launch; start_i = stream + kernel gap
-//   piecewise  attention operations as eager, the runs between them as graphs, one launch each
+//   piecewise  attention operations as eager with piece_us as their launch, the runs between them as graphs,
+//            one launch each
 //   kernel   stream = start_i + time_i * rank jitter
 //   collective  arrival_r = start on rank r; all leave at max_r arrival_r + latency + transport;
 //               wait_r = max arrival - arrival_r

@@ -277,9 +277,10 @@ Expected<bool> read_engine(const PublishedRow& row, model::EngineSettings& engin
                 contains(notes, "sglang b12x")
             ? "b12x" : (vllm ? "cutlass" : "cutlass@sglang");
     engine.implementations["attention_gqa/bf16"] = vllm ? "flash@vllm" : "flashinfer";
-    // GLM's attention reads chosen tokens only, with another kernel.
-    engine.implementations["attention_mla/fp8_e4m3"] =
-        vllm && row.model.starts_with("Kimi") ? "triton@vllm" : "sparse";
+    // GLM's attention reads chosen tokens only, with kernels of its own.
+    const bool sparse = row.model.starts_with("GLM");
+    engine.implementations["attention_mla/fp8_e4m3"] = sparse ? "sparse" : (vllm ? "triton@vllm" : "triton");
+    engine.implementations["attention_mla/bf16"] = sparse ? "sparse" : "triton";
     return true;
 }
 

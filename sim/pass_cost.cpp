@@ -92,6 +92,7 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
                                : kernels->time(operation);
             priced.kernel = from_us(time.us);
             priced.eager_piece = outside_pieces(operation);
+            priced.layer_piece = priced.eager_piece && operation.kind != OperationKind::indexer;
             info.term = term_of(operation);
             info.coverage = time.coverage;
             info.relative_uncertainty = time.relative_uncertainty;

@@ -80,7 +80,7 @@ class Pass {
         if (eager) {
             rank.in_graph = false;
             double base = operation.collective ? host_.collective_launch_us : host_.eager_launch_us;
-            if (mode_ == LaunchMode::piecewise) base = host_.piece_us;
+            if (mode_ == LaunchMode::piecewise && operation.layer_piece) base = host_.piece_us;
             const double jitter = std::exp(host_.launch_jitter * rank.random.normal() -
                                            0.5 * host_.launch_jitter * host_.launch_jitter);
             rank.host += from_us(base * rank.launch_factor * jitter);

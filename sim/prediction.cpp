@@ -146,13 +146,14 @@ void fill_cycle(const Scenario& scenario, const HostConstants& host, const PassC
 void fill_rates(const Scenario& scenario, Prediction& p) {
     const TimeUncertainty sigma = combine(p.terms, p.plain_terms);
     const double length_sigma = log_sigma_of(p.acceptance_length);
+    const double rate_sigma = std::hypot(sigma.cycle, length_sigma, kRunSigma);
     const double sequences = scenario.workload.concurrency;
     const double per_user = p.acceptance_length.value / p.cycle_ms * 1e3;
     const double plain_per_user = 1e3 / p.plain_step_ms;
-    p.per_user_tokens_per_second = interval_around(per_user, std::hypot(sigma.cycle, length_sigma));
-    p.tokens_per_second =
-        interval_around(per_user * sequences, std::hypot(sigma.cycle, length_sigma));
-    p.plain_tokens_per_second = interval_around(plain_per_user * sequences, sigma.plain);
+    p.per_user_tokens_per_second = interval_around(per_user, rate_sigma);
+    p.tokens_per_second = interval_around(per_user * sequences, rate_sigma);
+    p.plain_tokens_per_second =
+        interval_around(plain_per_user * sequences, std::hypot(sigma.plain, kRunSigma));
     p.speedup = interval_around(per_user / plain_per_user, std::hypot(sigma.ratio, length_sigma));
     p.break_even_acceptance_length = p.cycle_ms / p.plain_step_ms;
     p.coverage = overall_coverage(p.terms);

@@ -155,19 +155,19 @@ ReduceFamily read_collectives(const PublishedRow& row, int hidden, model::Collec
     const std::string implementation =
         row.allreduce_impl.empty() ? usual_implementation(row) : lower(row.allreduce_impl);
     const std::string environment = lower(row.nccl_env + " " + row.allreduce_impl);
-    // PR 2127 to NCCL repairs the search that the file replaces: the same tables run at the same speed with
-    // either (rtx6kpro@e2c2b95, models/kimi-k26-v2.md).
+    // PR 2127 to NCCL repairs the search that a graph file replaces: the same tables run at the same speed with
+    // either (rtx6kpro@e2c2b95, models/kimi-k26-v2.md). Where neither is ruled out, the images have one of them.
     const bool patched = contains(environment, "pr2127") && !contains(environment, "no pr2127");
-    // Nothing is said of NCCL: the images set it up so that its search succeeds and GPUs talk directly.
-    const bool usual = row.nccl_env.empty();
-    settings.graph_file = usual || patched || (contains(environment, "xml") && !contains(environment, "no xml") &&
-                                      !contains(environment, "xml no"));
+    const bool without_file = contains(environment, "no xml") || contains(environment, "xml no");
+    settings.graph_file = patched || !without_file;
     if (settings.graph_file || contains(environment, "p2p_level=sys")) {
         settings.peer_level = model::PathType::sys;
     }
     if (contains(environment, "p2p_disable=1") || contains(environment, "p2p off")) {
         settings.peer_to_peer = false;
     }
+    // "channels 16/32" are NCCL's least and most.
+    settings.channels = static_cast<int>(std::min<std::int64_t>(number_behind(environment, "channels "), 64));
     const std::string mark = "nccl_proto=";
     if (const auto at = environment.find(mark); at != std::string::npos) {
         std::string list = environment.substr(at + mark.size());

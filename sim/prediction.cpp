@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/fingerprint.h"
+
 namespace draftboard::sim {
 
 using model::LaunchMode;
@@ -62,12 +64,16 @@ class Cycle {
           host_(host),
           p_(p),
           passes_(passes),
+          previous_(std::move(passes)),
           kernels_(scenario.machine.gpu, constants.kernels, scenario.engine.implementations),
           collectives_(scenario.machine, scenario.collective, constants.collectives) {
         pricer_.kernels = &kernels_;
         pricer_.collectives = &collectives_;
         pricer_.gpus = first_group(scenario.layout);
         pricer_.fused_all_reduce_norm = scenario.engine.fused_all_reduce_norm;
+        passes_.clear();
+        add_surroundings(surroundings_, scenario);
+        add_launch_costs(surroundings_, host);
     }
 
     model::Expected<PassCost> run(const std::string& name, int repeat, model::Plan plan,
@@ -76,26 +82,46 @@ class Cycle {
         const std::int64_t rows = std::int64_t{tokens} * scenario_.sequences_per_replica();
         const int limit = scenario_.engine.graph_token_limit;
         if (limit > 0 && rows > limit) mode = LaunchMode::eager;
+        Fingerprint fingerprint = surroundings_;
+        add_plan(fingerprint, plan);
+        fingerprint.add(name).add(static_cast<int>(mode));
+        if (SimulatedPass* known = find_known(fingerprint.value())) {
+            known->repeat = repeat;
+            for (const std::string& remark : known->priced.remarks) add_once(p_.warnings, remark);
+            passes_.push_back(std::move(*known));
+            return passes_.back().cost;
+        }
         auto priced = pricer_.price(std::move(plan), mode);
         if (!priced) return tl::unexpected(priced.error());
         SimulatedPass pass;
         pass.name = name;
         pass.repeat = repeat;
+        pass.fingerprint = fingerprint.value();
         // The draws depend on the pass's name alone: a changed depth does not reshuffle the verify pass.
         pass.times = simulate_pass(priced->operations, static_cast<int>(pricer_.gpus.size()), mode,
                                    host_, Random(scenario_.seed).fork(stream_of(name)));
         for (const std::string& remark : priced->remarks) add_once(p_.warnings, remark);
         pass.priced = std::move(*priced);
-        const PassCost cost = pass_cost(pass.priced, pass.times, host_);
+        pass.cost = pass_cost(pass.priced, pass.times, host_);
         passes_.push_back(std::move(pass));
-        return cost;
+        return passes_.back().cost;
     }
 
    private:
+    /// A pass of the last prediction that this one would repeat.
+    SimulatedPass* find_known(std::uint64_t fingerprint) {
+        for (SimulatedPass& pass : previous_) {
+            if (pass.fingerprint == fingerprint) return &pass;
+        }
+        return nullptr;
+    }
+
     const Scenario& scenario_;
     const HostConstants& host_;
     Prediction& p_;
     std::vector<SimulatedPass>& passes_;
+    std::vector<SimulatedPass> previous_;
+    Fingerprint surroundings_;
     KernelModel kernels_;
     CollectiveModel collectives_;
     PassPricer pricer_;
@@ -180,7 +206,6 @@ const CostConstants& Predictor::constants() const { return impl_->constants; }
 
 model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
     // Plan the passes of a cycle, price and simulate each on its ranks, add the host, divide tokens by time.
-    impl_->passes.clear();
     const auto host = with_overrides(impl_->constants.host, scenario.constants);
     if (!host) return tl::unexpected(host.error());
     const model::Speculation& speculation = scenario.speculation;

@@ -129,6 +129,29 @@ TEST(Prediction, An_unknown_constant_is_an_error_that_names_a_near_one) {
     EXPECT_NE(result.error().hint.find("host.eager_launch_us"), std::string::npos) << result.error().to_text();
 }
 
+TEST(Prediction, A_predictor_that_answered_before_gives_the_answer_of_a_fresh_one) {
+    const model::Edits changes[] = {{},
+                                    {"speculation.steps=2"},
+                                    {"speculation.acceptance={\"acceptance_length\":3}"},
+                                    {"constants.host.cycle_us=900"},
+                                    {"constants.host.kernel_gap_us=2"},
+                                    {"collective.peer_level=PXB"},
+                                    {"workload.context_tokens=9000"},
+                                    {"engine.launch.verify=graph"},
+                                    {"machine.gpu.memory_gb_s=900"},
+                                    {"seed=5"},
+                                    {}};
+    Predictor veteran(CostConstants{});
+    for (const model::Edits& edits : changes) {
+        const model::Scenario scenario = scenario_of("kimi-k2.5-eagle3-founding", edits);
+        const auto again = veteran.predict(scenario);
+        const auto fresh = Predictor(CostConstants{}).predict(scenario);
+        ASSERT_TRUE(again && fresh);
+        EXPECT_EQ(prediction_json(scenario, *again, veteran.constants()),
+                  prediction_json(scenario, *fresh, veteran.constants()));
+    }
+}
+
 TEST(Explanation, Rows_add_up_to_the_kernels_and_collectives_of_the_pass) {
     const model::Scenario scenario =
         scenario_of("qwen3.5-397b-mtp-founding", {"constants.host.kernel_jitter=0"});

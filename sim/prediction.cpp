@@ -249,6 +249,10 @@ model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
     set_shares(p.terms);
     set_shares(p.plain_terms);
     fill_rates(scenario, p);
+    for (const std::string& note : speculation.notes()) add_once(p.warnings, note);
+    for (const std::string& path : scenario.unknown_fields) {
+        add_once(p.warnings, "the scenario's field " + path + " is not known and was ignored");
+    }
     p.memory = fit_memory(scenario);
     p.verdict = verdict_of(scenario, p);
     return p;

@@ -122,6 +122,19 @@ TEST(Prediction, Overlap_hides_host_work_of_a_chain_and_is_refused_for_n_gram) {
     EXPECT_FALSE(ngram.warnings.empty());
 }
 
+TEST(Prediction, A_misspelt_field_of_a_file_is_a_warning) {
+    std::string directory;
+    auto document = model::load_scenario_document("qwen3.5-397b-founding", kData, {}, directory);
+    ASSERT_TRUE(document);
+    (*document)["layout"]["tenser"] = 4;
+    const auto scenario = model::scenario_from_document(*document, "test", kData, directory);
+    ASSERT_TRUE(scenario);
+    const auto prediction = Predictor(CostConstants{}).predict(*scenario);
+    ASSERT_TRUE(prediction);
+    ASSERT_FALSE(prediction->warnings.empty());
+    EXPECT_NE(prediction->warnings.back().find("layout.tenser"), std::string::npos);
+}
+
 TEST(Prediction, An_unknown_constant_is_an_error_that_names_a_near_one) {
     const auto result = Predictor(CostConstants{})
                             .predict(scenario_of("qwen3.5-397b-founding", {"constants.host.eager_launch=3"}));

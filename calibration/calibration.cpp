@@ -134,6 +134,7 @@ sim::KernelConstants read_constants(const JsonReader& reader) {
     constants.per_item_us = reader.number_or("per_item_us", 0, 0, kMaxUs);
     constants.serial_us = reader.number_or("serial_us", 0, 0, kMaxUs);
     constants.serial_limit = reader.number_or("serial_limit", 0, 0, 1e15);
+    constants.verify_serial_us = reader.number_or("verify_serial_us", 0, 0, kMaxUs);
     constants.bandwidth_gb_s = reader.number("bandwidth_gb_s", 1e-3, 1e9);
     constants.warm_bandwidth_gb_s = reader.number_or("warm_bandwidth_gb_s", 0, 0, 1e9);
     constants.rate_tflops = reader.number_or("rate_tflops", 0, 0, 1e9);
@@ -178,6 +179,7 @@ Json constants_json(const sim::KernelConstants& constants) {
     json["per_item_us"] = rounded(constants.per_item_us);
     json["serial_us"] = rounded(constants.serial_us);
     json["serial_limit"] = constants.serial_limit;
+    if (constants.verify_serial_us > 0) json["verify_serial_us"] = rounded(constants.verify_serial_us);
     json["bandwidth_gb_s"] = rounded(constants.bandwidth_gb_s);
     json["warm_bandwidth_gb_s"] = rounded(constants.warm_bandwidth_gb_s);
     json["rate_tflops"] = rounded(constants.rate_tflops);

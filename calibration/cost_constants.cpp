@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "calibration/calibration.h"
+#include "calibration/engine_terms.h"
 #include "model/data_library.h"
 
 namespace draftboard::calibration {
@@ -49,6 +50,9 @@ model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& s
         if (!calibration) return tl::unexpected(calibration.error());
         constants.kernels = std::move(calibration->kernels);
         constants.kernel_calibration = calibration->name;
+        const auto terms = load_engine_terms(calibration->name, data_directory);
+        if (!terms) return tl::unexpected(terms.error());
+        apply(*terms, constants);
     }
     auto collectives =
         load_collective_constants(scenario.machine, scenario.collective_calibration,

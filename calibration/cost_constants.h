@@ -2,7 +2,8 @@
 #pragma once
 // Which constants price a scenario: the kernel calibration it names (else its machine's, else the
 // datasheet), and the collective calibration it names (else the shipped one that lists its machine, else
-// published constants). What was taken is written into the result, so that reports can say so.
+// published constants). The engines' terms that are shipped with a kernel calibration come along
+// (engine_terms.h). What was taken is written into the result, so that reports can say so.
 
 #include <string>
 

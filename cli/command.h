@@ -47,5 +47,6 @@ void add_collective_command(CLI::App& app, CommandContext& context);
 void add_model_command(CLI::App& app, CommandContext& context);
 void add_machine_command(CLI::App& app, CommandContext& context);
 void add_calibrate_command(CLI::App& app, CommandContext& context);
+void add_backtest_command(CLI::App& app, CommandContext& context);
 
 }  // namespace draftboard::cli

@@ -57,6 +57,7 @@ int main(int argc, char** argv) {
     add_model_command(app, context);
     add_machine_command(app, context);
     add_calibrate_command(app, context);
+    add_backtest_command(app, context);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

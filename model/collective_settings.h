@@ -27,6 +27,7 @@ struct CollectiveSettings {
     Implementation implementation = Implementation::nccl;
     Algorithm algorithm = Algorithm::automatic;
     Protocol protocol = Protocol::automatic;
+    bool ll128 = false;                      ///< NCCL_PROTO lists LL128 among others: chosen where it is not safe
     int channels = 0;                        ///< 0: automatic
     bool peer_to_peer = true;                ///< false: NCCL_P2P_DISABLE=1
     PathType peer_level = PathType::pxb;     ///< NCCL_P2P_LEVEL; NCCL's default is PXB

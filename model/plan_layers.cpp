@@ -229,8 +229,7 @@ void PlanWriter::mla(const MlaShape& shape, const WeightFormat& format, std::int
         op.activation_bytes = real(local_) * real(gathered) * real(cached + latent) * element_;
         op.flops = 2.0 * real(local_) * real(gathered) * seen * real(cached + latent);
     }
-    collective("decode_context.reduce_output", OperationKind::reduce_scatter, local_, heads * split * latent,
-               split);
+    merge_contexts(heads * split, latent, split);
     {
         Operation& op = add("attention.absorb_v", OperationKind::batched_gemm, local_);
         op.n = value;
@@ -242,6 +241,20 @@ void PlanWriter::mla(const MlaShape& shape, const WeightFormat& format, std::int
         op.flops = 2.0 * real(local_) * real(heads) * real(latent) * real(value);
     }
     gemm("attention.o_proj", local_, hidden_, heads * value, format);
+}
+
+void PlanWriter::merge_contexts(std::int64_t heads, std::int64_t width, int split) {
+    if (split <= 1) return;
+    // One fp32 logarithm of the softmax sum a token and head, then outputs scaled, laid out by head, and summed.
+    constexpr double kSumBytes = 4;
+    const double numbers = real(heads) * real(width);
+    collective("decode_context.gather_sums", OperationKind::all_gather, local_,
+               static_cast<std::int64_t>(real(heads) * kSumBytes / element_), split);
+    elementwise("decode_context.correct", local_, heads * width, numbers, numbers);
+    Operation& op = add("decode_context.by_head", OperationKind::copy, local_);
+    op.n = heads * width;
+    op.activation_bytes = 2.0 * real(local_) * numbers * element_;
+    collective("decode_context.reduce_output", OperationKind::reduce_scatter, local_, heads * width, split);
 }
 
 void PlanWriter::indexer(const SparseIndexer& shape, const MlaShape& latent, const WeightFormat& format) {
@@ -306,7 +319,7 @@ void PlanWriter::gqa(const GqaShape& shape, const WeightFormat& format, std::int
         op.flops = 4.0 * real(local_) * real(gathered) * real(dim) *
                    attended(real(shape_.context) / split, shape_.tokens, shape.sliding_window);
     }
-    collective("decode_context.reduce_output", OperationKind::reduce_scatter, local_, query_width * split, split);
+    merge_contexts(heads * split, dim, split);
     if (shape.output_gate) {
         elementwise("attention.output_gate", local_, query_width, 2.0 * real(query_width), real(query_width));
     }

@@ -65,6 +65,8 @@ class PlanWriter {
     void mixer_norm(std::int64_t mixer_input);
     void mla(const MlaShape& shape, const WeightFormat& format, std::int64_t input);
     void indexer(const SparseIndexer& shape, const MlaShape& mla, const WeightFormat& format);
+    /// DCP: the parts of `heads` heads' outputs, each over a part of the context, become whole ones of a rank's heads.
+    void merge_contexts(std::int64_t heads, std::int64_t width, int split);
     void gqa(const GqaShape& shape, const WeightFormat& format, std::int64_t input);
     void delta_net(const DeltaNetShape& shape, const WeightFormat& format, std::int64_t input);
     void dense(const DenseFeedForward& shape, const WeightFormat& format);

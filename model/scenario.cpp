@@ -55,6 +55,8 @@ EngineSettings read_engine(const JsonReader& reader) {
     engine.draft_launch = read_launch(launch, "draft");
     engine.graph_token_limit =
         static_cast<int>(reader.integer_or("graph_token_limit", 0, 0, 1 << 24));
+    engine.full_graph_token_limit =
+        static_cast<int>(reader.integer_or("full_graph_token_limit", 0, 0, 1 << 24));
     engine.overlap_scheduling = reader.boolean_or("overlap_scheduling", false);
     engine.fused_all_reduce_norm = reader.boolean_or("fused_all_reduce_norm", false);
     const JsonReader implementations = reader.at("implementations");
@@ -75,6 +77,7 @@ CollectiveSettings read_collective(const JsonReader& reader) {
                                    "auto, ring, tree");
     settings.protocol = read_name(reader, "protocol", protocol_from_name, settings.protocol,
                                   "auto, ll, ll128, simple");
+    settings.ll128 = reader.boolean_or("ll128", false);
     settings.channels = static_cast<int>(reader.integer_or("channels", 0, 0, 64));
     settings.peer_to_peer = reader.boolean_or("peer_to_peer", true);
     settings.peer_level = read_name(reader, "peer_level", path_type_from_name, settings.peer_level,
@@ -211,6 +214,7 @@ Expected<Scenario> scenario_from_document(const Json& document, const std::strin
     scenario.workload.concurrency =
         static_cast<int>(workload.integer_or("concurrency", 1, 1, 1 << 20));
     scenario.workload.context_tokens = workload.integer_or("context_tokens", 1024, 0, 1LL << 32);
+    scenario.workload.shared_context = workload.boolean_or("shared_context", false);
     const JsonReader memory = reader.at("memory");
     scenario.memory.usable_fraction = memory.number_or("usable_fraction", 0.92, 0.01, 1.0);
     if (memory.has("kv_format")) {

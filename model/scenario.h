@@ -35,12 +35,16 @@ struct EngineSettings {
     bool overlap_scheduling = false;       ///< host work of a cycle hidden behind the next (SGLang spec v2)
     bool fused_all_reduce_norm = false;    ///< residual add + norm inside the all-reduce kernel
     int graph_token_limit = 0;             ///< passes with more tokens than captured run eagerly; 0: none
+    int full_graph_token_limit = 0;        ///< passes with more tokens than fully captured run piecewise; 0: none
     std::map<std::string, std::string> implementations;  ///< {"experts/int4_g32": "marlin"}
 };
 
 struct Workload {
     int concurrency = 1;              ///< sequences decoded at once over all replicas
     std::int64_t context_tokens = 1024;  ///< cached tokens per sequence
+    /// All sequences go on from one and the same context and share its cache, as benchmarks with a prefix
+    /// cache do: it is read from memory once a layer and from L2 by the others, as far as it stays there.
+    bool shared_context = false;
 };
 
 /// How much of a GPU's memory the engine may fill, and the cache format.

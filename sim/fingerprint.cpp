@@ -35,7 +35,7 @@ void add_surroundings(Fingerprint& fingerprint, const model::Scenario& scenario)
     for (const auto& [format, implementation] : scenario.engine.implementations) {
         fingerprint.add(format).add(implementation);
     }
-    fingerprint.add(scenario.seed);
+    fingerprint.add(scenario.workload.shared_context).add(scenario.seed);
 }
 
 void add_plan(Fingerprint& fingerprint, const model::Plan& plan) {

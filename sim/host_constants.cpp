@@ -28,6 +28,10 @@ const std::vector<HostConstantInfo>& host_constant_table() {
         {"host.graph_launch_us", &H::graph_launch_us, 0, 10000,
          "host time to launch one captured graph",
          "measured on an H200 host: 2.7-4.8 us for 1000 nodes (data/measurements/host-h200.json)"},
+        {"host.piece_us", &H::piece_us, 0.1, 100000,
+         "host time of an attention layer between two graph pieces",
+         "between published pairs: 85 against 20 ms a pass over 61 layers of MLA in vLLM (rtx6kpro@e2c2b95, "
+         "models/kimi-k26-mtp-long-ctx-wip), 46.1 against 17.5 ms over 48 (vllm#35387): 1060 and 600 us a layer"},
         {"host.kernel_gap_us", &H::kernel_gap_us, 0, 100,
          "gap between dependent kernels in a graph",
          "measured on an H200: 0.51 us (data/measurements/host-h200.json)"},
@@ -41,6 +45,13 @@ const std::vector<HostConstantInfo>& host_constant_table() {
          "assumption: verify is 97 % of a 30.9 ms cycle in the founding case, so host and draft share 0.9 ms"},
         {"host.step_us", &H::step_us, 0, 100000, "host work of a plain step that nothing hides",
          "126 us a step were fitted on H100 by the BLIS authors; engines overlap most of it"},
+        {"host.draft_call_us", &H::draft_call_us, 0, 100000,
+         "host work of one drafter call that nothing hides",
+         "none by default: SGLang captures all calls of a cycle in one graph; engines differ, see the engines' "
+         "calibration"},
+        {"host.sequence_us", &H::sequence_us, 0, 100000,
+         "host work of one sequence in one step or cycle that nothing hides",
+         "none by default; engines differ, see the engines' calibration"},
         {"host.relative_uncertainty", &H::relative_uncertainty, 0, 2,
          "one-sigma relative uncertainty of host terms", "assumption, wide on purpose"},
     };

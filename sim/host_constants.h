@@ -25,6 +25,8 @@ struct HostConstants {
     double launch_latency_us = 6.5;
     /// Host time to launch a whole captured graph, us.
     double graph_launch_us = 5.0;
+    /// Host time of what stays between two graph pieces (an attention layer through the framework), us.
+    double piece_us = 700.0;
     /// Gap between two dependent kernels of a graph, us.
     double kernel_gap_us = 0.5;
     /// The same between kernels launched one by one into a stream that has work queued, us.
@@ -35,6 +37,11 @@ struct HostConstants {
     double cycle_us = 600.0;
     /// The same for a plain decoding step with the engine's usual overlap, us.
     double step_us = 100.0;
+    /// Host work of one call of the drafter that nothing hides, us: building its inputs and attention metadata where
+    /// the calls are not one graph.
+    double draft_call_us = 0.0;
+    /// Host work of one sequence in one step or cycle that nothing hides: sampling results, stop checks, detokenising, us.
+    double sequence_us = 0.0;
     /// One-sigma relative uncertainty of all of the above together.
     double relative_uncertainty = 0.25;
 };

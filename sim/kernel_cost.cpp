@@ -188,6 +188,7 @@ KernelWork kernel_work(const model::Operation& operation) {
                 operation.role == "attention.mla" ? 16.0 * std::ceil(heads / 16.0) : heads;
             work.items = work.m * padded;
             work.flops *= padded / heads;
+            work.several_rows = operation.m > operation.batch;
             break;
         }
         default: break;
@@ -226,6 +227,9 @@ Terms terms_of(const KernelConstants& constants, const KernelWork& work, bool wa
                               ? std::min(work.length, constants.serial_limit)
                               : work.length;
     terms.serial = constants.serial_us * length / 1024.0;
+    if (work.several_rows && constants.verify_serial_us > 0) {
+        terms.serial = constants.verify_serial_us * work.length / 1024.0;
+    }
     const double bandwidth = warm && constants.warm_bandwidth_gb_s > 0
                                  ? constants.warm_bandwidth_gb_s
                                  : constants.bandwidth_gb_s;

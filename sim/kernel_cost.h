@@ -13,6 +13,8 @@
 //   per_item      us       experts: per distinct expert; attention: per row (token x head; MLA's
 //                          heads rounded up to tiles of 16, in the flops too); else unused
 //   serial        us       per 1024 of length; gemm, batched_gemm, experts: k; attention: cached tokens; else 0
+//   verify_serial us       attention: stands for serial where a sequence has several rows, without limit: kernels
+//                          that split the context only for single rows walk it in one block; 0: they split it too
 //   serial_limit           length beyond which the kernel splits the loop further; 0: never
 //   bytes                  weight + activation + cache bytes of the operation
 //   bandwidth     GB/s     achieved, weights cold
@@ -51,6 +53,7 @@ struct KernelConstants {
     double per_item_us = 0;
     double serial_us = 0;           ///< per 1024 of length
     double serial_limit = 0;        ///< 0: no limit
+    double verify_serial_us = 0;    ///< attention with several rows a sequence; 0: as with one
     double bandwidth_gb_s = 0;      ///< cold; must be > 0 where there are bytes
     double warm_bandwidth_gb_s = 0; ///< what looped benchmarks see below L2 size; never used for pricing a plan; 0: unknown
     double rate_tflops = 0;         ///< 0: not modelled
@@ -93,6 +96,7 @@ struct KernelWork {
     double length = 0;
     double bytes = 0;
     double flops = 0;
+    bool several_rows = false;  ///< attention: a sequence has more than one
 };
 [[nodiscard]] KernelWork kernel_work(const model::Operation& operation);
 

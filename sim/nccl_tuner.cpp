@@ -357,7 +357,7 @@ std::vector<NcclOption> nccl_options(const NcclGraph& graph, const CollectiveSet
             bandwidth *= ring ? n / steps : 0.5;
             // LL128 needs stores that are not split: by default only where all hops are NVLink.
             const bool ll128_off = protocol == Protocol::ll128 && !graph.nvlink &&
-                                   settings.protocol != Protocol::ll128;
+                                   settings.protocol != Protocol::ll128 && !settings.ll128;
             const bool other_algorithm =
                 settings.algorithm != Algorithm::automatic && settings.algorithm != algorithm;
             const bool other_protocol =

@@ -46,6 +46,15 @@ bool outside_pieces(const Operation& operation) {
            operation.kind == OperationKind::delta_net;
 }
 
+/// What attention moves where all its sequences read one cache.
+Operation with_shared_context(Operation operation, double l2_bytes) {
+    if (operation.kind != OperationKind::attention || operation.batch < 2) return operation;
+    const double sequences = static_cast<double>(operation.batch);
+    const double one = operation.cache_bytes / sequences;
+    if (one <= l2_bytes) operation.cache_bytes = one * (1 + (sequences - 1) * kL2Share);
+    return operation;
+}
+
 }  // namespace
 
 model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMode mode) const {
@@ -78,9 +87,12 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
                 }
             }
         } else {
-            const KernelTime time = kernels->time(operation);
+            const KernelTime time =
+                shared_context ? kernels->time(with_shared_context(operation, l2_bytes))
+                               : kernels->time(operation);
             priced.kernel = from_us(time.us);
             priced.eager_piece = outside_pieces(operation);
+            priced.layer_piece = priced.eager_piece && operation.kind != OperationKind::indexer;
             info.term = term_of(operation);
             info.coverage = time.coverage;
             info.relative_uncertainty = time.relative_uncertainty;

@@ -50,12 +50,21 @@ struct PricedPass {
     std::vector<std::string> remarks;         ///< from collectives, each once
 };
 
+/// Price of a byte from L2 in bytes from memory: gated delta net kernels whose states stay in L2 reach
+/// 6.2 TB/s where cold ones reach 1.49 (gdn_us.csv, RTX PRO 6000; calibration rtx-pro-6000).
+inline constexpr double kL2Share = 0.24;
+
 /// Everything that prices: shared by all passes of a prediction.
 struct PassPricer {
     const KernelModel* kernels = nullptr;
     CollectiveModel* collectives = nullptr;
     std::vector<int> gpus;           ///< ordinals of the tensor-parallel group, in rank order
     bool fused_all_reduce_norm = false;
+    /// Workload::shared_context: attention reads the context from memory once and the other sequences'
+    /// copies of it from L2, at 1 / kL2Share of the price, if it stays there:
+    ///   bytes = c (1 + (S - 1) kL2Share), c one sequence's cache in this layer, S sequences, c <= l2_bytes
+    bool shared_context = false;
+    double l2_bytes = 0;
 
     [[nodiscard]] model::Expected<PricedPass> price(model::Plan plan, model::LaunchMode mode) const;
 };

@@ -71,6 +71,8 @@ class Cycle {
         pricer_.collectives = &collectives_;
         pricer_.gpus = first_group(scenario.layout);
         pricer_.fused_all_reduce_norm = scenario.engine.fused_all_reduce_norm;
+        pricer_.shared_context = scenario.workload.shared_context;
+        pricer_.l2_bytes = scenario.machine.gpu.l2_bytes;
         passes_.clear();
         add_surroundings(surroundings_, scenario);
         add_launch_costs(surroundings_, host);
@@ -81,6 +83,8 @@ class Cycle {
         if (plan.operations.empty() || repeat == 0) return PassCost{};
         const std::int64_t rows = std::int64_t{tokens} * scenario_.sequences_per_replica();
         const int limit = scenario_.engine.graph_token_limit;
+        const int full = scenario_.engine.full_graph_token_limit;
+        if (full > 0 && rows > full && mode == LaunchMode::graph) mode = LaunchMode::piecewise;
         if (limit > 0 && rows > limit) mode = LaunchMode::eager;
         Fingerprint fingerprint = surroundings_;
         add_plan(fingerprint, plan);
@@ -128,9 +132,11 @@ class Cycle {
 };
 
 /// Host work of a cycle that the GPUs wait for.
-double host_ms_of(const Scenario& scenario, const HostConstants& host, double gpu_ms,
+double host_ms_of(const Scenario& scenario, const HostConstants& host, int draft_calls, double gpu_ms,
                   std::vector<std::string>& warnings) {
-    const double work_ms = host.cycle_us * 1e-3;
+    const double work_ms = (host.cycle_us + host.draft_call_us * draft_calls +
+                            host.sequence_us * scenario.sequences_per_replica()) *
+                           1e-3;
     if (!scenario.engine.overlap_scheduling) return work_ms;
     if (scenario.speculation.top_k > 1 ||
         scenario.speculation.method == SpeculationMethod::ngram) {
@@ -152,7 +158,7 @@ void fill_cycle(const Scenario& scenario, const HostConstants& host, const PassC
     const double verify_share = plain_on_miss ? speculation.acceptance.hit : 1.0;
     p.verify_ms = p.verify.total_ms * verify_share + p.plain.total_ms * (1 - verify_share);
     p.draft_ms = extend.total_ms + draft.total_ms * draft_steps;
-    p.host_ms = host_ms_of(scenario, host, p.verify_ms + p.draft_ms, p.warnings);
+    p.host_ms = host_ms_of(scenario, host, draft_steps + (extend.kernels > 0 ? 1 : 0), p.verify_ms + p.draft_ms, p.warnings);
     append_terms(p.terms, "draft", extend, 1);
     append_terms(p.terms, "draft", draft, draft_steps);
     append_terms(p.terms, "verify", p.verify, verify_share);
@@ -204,9 +210,16 @@ Predictor::Predictor(Predictor&&) noexcept = default;
 const std::vector<SimulatedPass>& Predictor::passes() const { return impl_->passes; }
 const CostConstants& Predictor::constants() const { return impl_->constants; }
 
+const std::map<std::string, double>& Predictor::engine_constants(const Scenario& scenario) const {
+    static const std::map<std::string, double> kNone;
+    const auto known = impl_->constants.engines.find(scenario.engine.name);
+    return known == impl_->constants.engines.end() ? kNone : known->second;
+}
+
 model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
     // Plan the passes of a cycle, price and simulate each on its ranks, add the host, divide tokens by time.
-    const auto host = with_overrides(impl_->constants.host, scenario.constants);
+    auto host = with_overrides(impl_->constants.host, engine_constants(scenario));
+    if (host) host = with_overrides(*host, scenario.constants);
     if (!host) return tl::unexpected(host.error());
     const model::Speculation& speculation = scenario.speculation;
     auto plans = model::plan_cycle(scenario.architecture, scenario.layout, speculation,
@@ -224,12 +237,14 @@ model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
     if (!plain) return tl::unexpected(plain.error());
     p.plain = *plain;
     append_terms(p.plain_terms, "plain", p.plain, 1);
-    p.plain_terms.push_back(host_term(host->step_us * 1e-3, *host));
-    p.plain_step_ms = p.plain.total_ms + host->step_us * 1e-3;
+    const double step_host_ms =
+        (host->step_us + host->sequence_us * scenario.sequences_per_replica()) * 1e-3;
+    p.plain_terms.push_back(host_term(step_host_ms, *host));
+    p.plain_step_ms = p.plain.total_ms + step_host_ms;
 
     if (speculation.method == SpeculationMethod::none) {
         p.terms = p.plain_terms;
-        p.host_ms = host->step_us * 1e-3;
+        p.host_ms = step_host_ms;
         p.cycle_ms = p.plain_step_ms;
         p.acceptance_length = {1, 1, 1};
     } else {

@@ -14,6 +14,7 @@
 // Intervals are 90 %; term.h says how errors combine. The acceptance length enters with its own interval.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ struct CostConstants {
     KernelTable kernels;                ///< empty: datasheet
     CollectiveConstants collectives;
     HostConstants host;
+    /// Host constants that differ between engines, by EngineSettings::name and constant; a scenario's own
+    /// overrides come after them.
+    std::map<std::string, std::map<std::string, double>> engines;
     std::string kernel_calibration;     ///< names, for provenance; empty: datasheet
     std::string collective_calibration;
 };
@@ -86,6 +90,8 @@ class Predictor {
     [[nodiscard]] const std::vector<SimulatedPass>& passes() const;
 
     [[nodiscard]] const CostConstants& constants() const;
+    /// What CostConstants::engines says of the scenario's engine; empty: nothing.
+    [[nodiscard]] const std::map<std::string, double>& engine_constants(const model::Scenario& scenario) const;
 
    private:
     struct Impl;

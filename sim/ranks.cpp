@@ -79,8 +79,8 @@ class Pass {
         const Time queued = rank.stream + (rank.next == 0 ? 0 : from_us(gap_us));
         if (eager) {
             rank.in_graph = false;
-            const double base =
-                operation.collective ? host_.collective_launch_us : host_.eager_launch_us;
+            double base = operation.collective ? host_.collective_launch_us : host_.eager_launch_us;
+            if (mode_ == LaunchMode::piecewise && operation.layer_piece) base = host_.piece_us;
             const double jitter = std::exp(host_.launch_jitter * rank.random.normal() -
                                            0.5 * host_.launch_jitter * host_.launch_jitter);
             rank.host += from_us(base * rank.launch_factor * jitter);

@@ -6,7 +6,8 @@
 //
 //   eager    host_i = host_{i-1} + launch * rank factor * jitter      start_i = max(stream + stream gap, host_i + launch latency)
 //   graph    one launch; start_i = stream + kernel gap
-//   piecewise  attention operations as eager, the runs between them as graphs, one launch each
+//   piecewise  attention layers as eager with piece_us as their launch, the runs between them as graphs,
+//            one launch each
 //   kernel   stream = start_i + time_i * rank jitter
 //   collective  arrival_r = start on rank r; all leave at max_r arrival_r + latency + transport;
 //               wait_r = max arrival - arrival_r
@@ -30,6 +31,7 @@ namespace draftboard::sim {
 struct PricedOperation {
     bool collective = false;
     bool eager_piece = false;  ///< launched eagerly in piecewise mode
+    bool layer_piece = false;  ///< then stands for the whole layer between two graphs: piece_us
     bool fused = false;        ///< runs inside its predecessor: no launch, no gap
     Time kernel = 0;           ///< not for collectives
     Time latency = 0;          ///< collectives

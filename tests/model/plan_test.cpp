@@ -243,6 +243,10 @@ TEST(Plan, Decode_context_parallelism_divides_the_context) {
     const Operation& gather = *find(plan, "decode_context.gather_q", 0);
     EXPECT_EQ(gather.message_bytes, 8 * 576 * 2);
     EXPECT_EQ(gather.group, 4);
+    // One fp32 sum a head, then the parts are scaled and laid out before they are added.
+    EXPECT_EQ(find(plan, "decode_context.gather_sums", 0)->message_bytes, 32 * 4);
+    EXPECT_DOUBLE_EQ(find(plan, "decode_context.correct", 0)->activation_bytes, 2.0 * 32 * 512 * 2);
+    EXPECT_DOUBLE_EQ(find(plan, "decode_context.by_head", 0)->activation_bytes, 2.0 * 32 * 512 * 2);
     EXPECT_EQ(find(plan, "decode_context.reduce_output", 0)->message_bytes, 32 * 512 * 2);
 }
 

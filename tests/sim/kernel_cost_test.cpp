@@ -82,6 +82,27 @@ TEST(KernelCost, The_loop_stops_growing_at_its_limit) {
     EXPECT_DOUBLE_EQ(kernel_us(constants, work), 56);
 }
 
+TEST(KernelCost, Verified_rows_walk_the_whole_context_where_the_kernel_does_not_split_it_for_them) {
+    KernelConstants constants;
+    constants.fixed_us = 10;
+    constants.serial_us = 1;
+    constants.serial_limit = 2048;
+    constants.verify_serial_us = 20;
+    constants.bandwidth_gb_s = 1e9;
+    const KernelModel kernels(rtx_pro_6000(), table_of("attention_gqa/bf16/flash", constants), {});
+    model::Operation operation;
+    operation.role = "attention.gqa";
+    operation.kind = model::OperationKind::attention;
+    operation.k = 8192;
+    operation.n = 8;
+    operation.batch = 2;
+    // one row a sequence: 10 + 1 x 2048 / 1024; three rows: 10 + 20 x 8192 / 1024
+    operation.m = 2;
+    EXPECT_NEAR(kernels.time(operation).us, 12, 1e-6);
+    operation.m = 6;
+    EXPECT_NEAR(kernels.time(operation).us, 170, 1e-6);
+}
+
 TEST(KernelCost, Residuals_are_linear_in_log2_m_and_constant_outside) {
     const std::vector<ResidualPoint> residuals = {{0, 1.2}, {2, 1.0}, {4, 0.8}};
     EXPECT_DOUBLE_EQ(residual_factor(residuals, 1), 1.2);

@@ -62,6 +62,33 @@ TEST(PassCost, Each_term_has_its_own_time_and_uncertainty) {
     EXPECT_EQ(cost.kernels, 2);
 }
 
+TEST(PassCost, A_shared_context_is_read_from_memory_once_and_from_L2_by_the_others) {
+    // 4 sequences x 1 MB at 1 GB/ms: 4 us; shared 1 + 3 x 0.24 = 1.72 us; if a layer's context exceeds L2, 4 again
+    KernelConstants constants;
+    constants.bandwidth_gb_s = 1000;
+    KernelTable table;
+    table.entries["attention_gqa/bf16/any"] = constants;
+    const KernelModel kernels(model::GpuSpec{}, table, {});
+    model::Plan plan;
+    model::Operation operation;
+    operation.role = "attention.gqa";
+    operation.kind = model::OperationKind::attention;
+    operation.m = operation.batch = 4;
+    operation.cache_bytes = 4e6;
+    plan.operations.push_back(operation);
+    PassPricer pricer;
+    pricer.kernels = &kernels;
+    const auto us_of = [&pricer, &plan] {
+        return to_ms(pricer.price(plan, model::LaunchMode::graph)->operations[0].kernel) * 1e3;
+    };
+    EXPECT_NEAR(us_of(), 4, 1e-6);
+    pricer.shared_context = true;
+    pricer.l2_bytes = 2e6;
+    EXPECT_NEAR(us_of(), 1.72, 1e-6);
+    pricer.l2_bytes = 0.5e6;
+    EXPECT_NEAR(us_of(), 4, 1e-6);
+}
+
 TEST(PassCost, The_rank_that_others_wait_for_waits_least) {
     const PricedPass pass = small_pass();
     HostConstants host;

@@ -47,6 +47,33 @@ TEST(Prediction, Terms_sum_to_the_cycle_and_shares_to_one) {
     }
 }
 
+TEST(Prediction, Host_work_grows_with_sequences_and_drafter_calls_and_differs_between_engines) {
+    // plain: step + 4 sequences; cycle: cycle + 3 drafter calls + 4 sequences, nothing overlapped
+    CostConstants constants;
+    constants.engines["SGLang"] = {{"host.step_us", 50}, {"host.cycle_us", 400}, {"host.draft_call_us", 100},
+                                   {"host.sequence_us", 20}};
+    Predictor predictor(constants);
+    const auto p = predictor.predict(scenario_of("qwen3.5-397b-mtp-founding", {"workload.concurrency=4"}));
+    ASSERT_TRUE(p);
+    EXPECT_NEAR(p->host_ms, 0.400 + 3 * 0.100 + 4 * 0.020, 1e-9);
+    const auto other = predictor.predict(
+        scenario_of("qwen3.5-397b-mtp-founding", {"workload.concurrency=4", "engine.name=vLLM"}));
+    ASSERT_TRUE(other);
+    EXPECT_NEAR(other->host_ms, HostConstants{}.cycle_us * 1e-3, 1e-9);
+    const auto own = predictor.predict(scenario_of(
+        "qwen3.5-397b-mtp-founding", {"workload.concurrency=4", "constants.host.cycle_us=900"}));
+    ASSERT_TRUE(own);  // the scenario's word is the last
+    EXPECT_NEAR(own->host_ms, 0.900 + 3 * 0.100 + 4 * 0.020, 1e-9);
+}
+
+TEST(Prediction, Passes_beyond_the_full_graphs_run_in_pieces) {
+    const model::Edits within = {"workload.concurrency=4", "engine.full_graph_token_limit=4"};
+    const model::Edits beyond = {"workload.concurrency=5", "engine.full_graph_token_limit=4"};
+    // one piece a layer: 60 layers x 700 us bound the pass
+    EXPECT_LT(predict("qwen3.5-397b-founding", within).plain_step_ms, 60 * 0.7);
+    EXPECT_GT(predict("qwen3.5-397b-founding", beyond).plain_step_ms, 60 * 0.65);
+}
+
 TEST(Prediction, The_rates_follow_from_the_times) {
     // tok/s = sequences x acceptance length / cycle; break-even = cycle / plain; speed-up = length / break-even
     const Prediction p = predict("kimi-k2.5-eagle3-founding", {"workload.concurrency=4"});

@@ -54,6 +54,18 @@ TEST(Ranks, Eager_kernels_shorter_than_their_launch_run_at_the_pace_of_the_host)
     EXPECT_EQ(times.at(0, 1).idle, from_us(4));  // from 8 to 12
 }
 
+TEST(Ranks, A_layer_left_between_two_graphs_costs_the_hosts_time_for_the_whole_layer) {
+    // 5 graph launch and 10 kernel end at 15; the layer is launched at 5 + 700 and ends at 715; 5 more launch the
+    // next graph at 710, so it starts after the layer and a gap of 1: 716 + 10
+    HostConstants host = exact_host();
+    host.piece_us = 700;
+    PricedOperation layer = kernel(10);
+    layer.eager_piece = true;
+    layer.layer_piece = true;
+    const PassTimes times = simulate_pass({kernel(10), layer, kernel(10)}, 1, LaunchMode::piecewise, host, Random(1));
+    EXPECT_EQ(times.total, from_us(726));
+}
+
 TEST(Ranks, Eager_kernels_longer_than_their_launch_hide_it) {
     // 6 us until the first starts, then 50 + 1 + 50.
     const PassTimes times = simulate_pass({kernel(50), kernel(50)}, 1, LaunchMode::eager,

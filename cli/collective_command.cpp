@@ -84,7 +84,8 @@ void add_collective_command(CLI::App& app, CommandContext& context) {
         ->required();
     command->add_option("--op", options->operation,
                         "all_reduce, all_gather, reduce_scatter, all_to_all");
-    command->add_option("--gpus", options->gpus, "GPUs taking part (default: all)");
+    command->add_option("--gpus", options->gpus, "GPUs taking part (default: all)")
+        ->check(CLI::Range(1, model::kMaxGpus));
     command->add_option("--bytes", options->bytes,
                         "Payload of one rank (all_gather: its contribution)")
         ->required()

@@ -90,10 +90,10 @@ void add_machine_command(CLI::App& app, CommandContext& context) {
                        "Take the GPU's figures from this machine (the topology does not name them)");
     import->add_option("--pcie-generation", options->import.pcie_generation,
                        "PCIe generation where the input does not say")
-        ->check(CLI::Range(1, 7));
+        ->check(CLI::Range(1, 6));
     import->add_option("--pcie-width", options->import.pcie_width,
                        "PCIe lanes where the input does not say")
-        ->check(CLI::Range(1, 32));
+        ->check(CLI::IsMember({1, 2, 4, 8, 16}));
     import->callback([options, &context] { run_import(*options, context); });
 
     auto output = std::make_shared<std::string>();

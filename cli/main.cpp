@@ -4,8 +4,37 @@
 #include <cstdio>
 #include <exception>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "cli/command.h"
 #include "sim/version.h"
+
+namespace {
+
+/// A word that stands where a command must and is none: the parser only says that one is missing.
+bool report_unknown_command(const CLI::App& app, int argc, char** argv) {
+    const CLI::App* here = &app;
+    for (int i = 1; i < argc && here->get_require_subcommand_min() > 0; ++i) {
+        const std::string word = argv[i];
+        if (word.starts_with("-")) continue;
+        std::vector<std::string> known;
+        const CLI::App* next = nullptr;
+        for (const CLI::App* command : here->get_subcommands(nullptr)) {
+            known.push_back(command->get_name());
+            if (command->get_name() == word) next = command;
+        }
+        if (next == nullptr) {
+            fmt::print(stderr, "error: '{}' is not a command of {}\n  its commands are {}\n", word,
+                       here->get_name(), fmt::join(known, ", "));
+            return true;
+        }
+        here = next;
+    }
+    return false;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     using namespace draftboard::cli;
@@ -32,6 +61,8 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
+        const bool help = error.get_exit_code() == 0;
+        if (!help && report_unknown_command(app, argc, argv)) return kBadInput;
         const int code = app.exit(error);
         return code == 0 ? kOk : kBadInput;
     } catch (const std::bad_alloc&) {

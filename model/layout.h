@@ -28,6 +28,9 @@ struct Layout {
     int attention_data = 1;  ///< DP attention inside the TP group
     int decode_context = 1;  ///< DCP: KV cache split along the context inside the TP group
     int replicas = 1;        ///< independent copies of the whole layout
+    /// What if one all-reduce ended mixer and feed-forward together? Both then read the same input, which
+    /// is another function: a model has to be trained for it. Halves the decoder's all-reduces.
+    bool parallel_blocks = false;
 
     [[nodiscard]] int gpus_per_replica() const { return tensor * pipeline; }
     [[nodiscard]] int gpus() const { return gpus_per_replica() * replicas; }

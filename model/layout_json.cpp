@@ -16,6 +16,7 @@ Layout layout_from_json(const JsonReader& reader) {
     layout.attention_data = degree("attention_data");
     layout.decode_context = degree("decode_context");
     layout.replicas = degree("replicas");
+    layout.parallel_blocks = reader.boolean_or("parallel_blocks", false);
     return layout;
 }
 
@@ -28,6 +29,7 @@ Json layout_to_json(const Layout& layout) {
     json["attention_data"] = layout.attention_data;
     json["decode_context"] = layout.decode_context;
     json["replicas"] = layout.replicas;
+    json["parallel_blocks"] = layout.parallel_blocks;
     return json;
 }
 

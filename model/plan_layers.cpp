@@ -147,7 +147,9 @@ void PlanWriter::layer(const Layer& layer, int index, std::int64_t mixer_input) 
     } else {
         delta_net(std::get<DeltaNetShape>(layer.mixer), layer.formats.mixer, mixer_input);
     }
-    collective("mixer.all_reduce", OperationKind::all_reduce, local_, hidden_, attention_ranks_);
+    if (!shape_.layout.parallel_blocks) {
+        collective("mixer.all_reduce", OperationKind::all_reduce, local_, hidden_, attention_ranks_);
+    }
 
     Operation& op = norm("feed_forward.norm", local_, hidden_);
     op.activation_bytes += 2.0 * real(local_) * real(hidden_) * element_;

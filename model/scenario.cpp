@@ -253,6 +253,7 @@ Expected<Scenario> scenario_from_document(const Json& document, const std::strin
     }
     if (problems.empty()) problems = scenario.validate();
     if (!problems.empty()) return tl::unexpected(to_error(problems, source));
+    scenario.unknown_fields = unknown_paths(document);
     scenario.directory = directory;
     scenario.digest = digest_of(document);
     return scenario;

@@ -73,6 +73,7 @@ struct Scenario {
     std::map<std::string, double> constants;
     std::map<std::string, std::string> constant_reasons;  ///< why and whence, by the same names
     std::uint64_t seed = 1;
+    std::vector<std::string> unknown_fields;  ///< paths in the file that no field is known for; ignored
     std::string directory;  ///< where relative paths start
     std::string digest;     ///< hash of the complete document, for provenance
 

@@ -86,6 +86,15 @@ struct CollectiveModel::Impl {
         return constants.peer;
     }
 
+    /// Tree is asked of all-reduces alone, as NCCL_ALGO="allreduce:tree" does; nothing else has one in a node.
+    [[nodiscard]] CollectiveSettings settings_for(OperationKind operation) const {
+        CollectiveSettings result = settings;
+        if (operation != OperationKind::all_reduce && result.algorithm == Algorithm::tree) {
+            result.algorithm = Algorithm::automatic;
+        }
+        return result;
+    }
+
     [[nodiscard]] NcclBelief belief() const {
         return {constants.inter_cpu_gb_s, static_cast<int>(constants.peer_ranks)};
     }
@@ -566,7 +575,7 @@ struct CollectiveModel::Impl {
                                              CollectiveTime& time) {
         const int ranks = static_cast<int>(request.gpus.size());
         const std::int64_t bytes = nccl_bytes(request.operation, request.bytes, ranks);
-        const auto choice = nccl_choose(ring.graph, settings, request.operation, bytes);
+        const auto choice = nccl_choose(ring.graph, settings_for(request.operation), request.operation, bytes);
         if (!choice) return tl::unexpected(choice.error());
         CollectiveChoice& chosen = time.choice;
         chosen.algorithm = choice->option.algorithm;
@@ -669,7 +678,7 @@ Expected<std::vector<LinkSample>> CollectiveModel::link_samples(const Collective
     }
     const auto ring = impl_->ring_of(request.gpus);
     if (!ring) return tl::unexpected(ring.error());
-    const auto again = nccl_choose((*ring)->graph, impl_->settings, request.operation,
+    const auto again = nccl_choose((*ring)->graph, impl_->settings_for(request.operation), request.operation,
                                    nccl_bytes(request.operation, request.bytes, ranks));
     if (!again) return tl::unexpected(again.error());
     const auto plan =

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/fingerprint.h"
+
 namespace draftboard::sim {
 
 using model::LaunchMode;
@@ -62,6 +64,7 @@ class Cycle {
           host_(host),
           p_(p),
           passes_(passes),
+          previous_(std::move(passes)),
           kernels_(scenario.machine.gpu, constants.kernels, scenario.engine.implementations),
           collectives_(scenario.machine, scenario.collective, constants.collectives) {
         pricer_.kernels = &kernels_;
@@ -70,6 +73,9 @@ class Cycle {
         pricer_.fused_all_reduce_norm = scenario.engine.fused_all_reduce_norm;
         pricer_.shared_context = scenario.workload.shared_context;
         pricer_.l2_bytes = scenario.machine.gpu.l2_bytes;
+        passes_.clear();
+        add_surroundings(surroundings_, scenario);
+        add_launch_costs(surroundings_, host);
     }
 
     model::Expected<PassCost> run(const std::string& name, int repeat, model::Plan plan,
@@ -80,26 +86,46 @@ class Cycle {
         const int full = scenario_.engine.full_graph_token_limit;
         if (full > 0 && rows > full && mode == LaunchMode::graph) mode = LaunchMode::piecewise;
         if (limit > 0 && rows > limit) mode = LaunchMode::eager;
+        Fingerprint fingerprint = surroundings_;
+        add_plan(fingerprint, plan);
+        fingerprint.add(name).add(static_cast<int>(mode));
+        if (SimulatedPass* known = find_known(fingerprint.value())) {
+            known->repeat = repeat;
+            for (const std::string& remark : known->priced.remarks) add_once(p_.warnings, remark);
+            passes_.push_back(std::move(*known));
+            return passes_.back().cost;
+        }
         auto priced = pricer_.price(std::move(plan), mode);
         if (!priced) return tl::unexpected(priced.error());
         SimulatedPass pass;
         pass.name = name;
         pass.repeat = repeat;
+        pass.fingerprint = fingerprint.value();
         // The draws depend on the pass's name alone: a changed depth does not reshuffle the verify pass.
         pass.times = simulate_pass(priced->operations, static_cast<int>(pricer_.gpus.size()), mode,
                                    host_, Random(scenario_.seed).fork(stream_of(name)));
         for (const std::string& remark : priced->remarks) add_once(p_.warnings, remark);
         pass.priced = std::move(*priced);
-        const PassCost cost = pass_cost(pass.priced, pass.times, host_);
+        pass.cost = pass_cost(pass.priced, pass.times, host_);
         passes_.push_back(std::move(pass));
-        return cost;
+        return passes_.back().cost;
     }
 
    private:
+    /// A pass of the last prediction that this one would repeat.
+    SimulatedPass* find_known(std::uint64_t fingerprint) {
+        for (SimulatedPass& pass : previous_) {
+            if (pass.fingerprint == fingerprint) return &pass;
+        }
+        return nullptr;
+    }
+
     const Scenario& scenario_;
     const HostConstants& host_;
     Prediction& p_;
     std::vector<SimulatedPass>& passes_;
+    std::vector<SimulatedPass> previous_;
+    Fingerprint surroundings_;
     KernelModel kernels_;
     CollectiveModel collectives_;
     PassPricer pricer_;
@@ -193,7 +219,6 @@ const std::map<std::string, double>& Predictor::engine_constants(const Scenario&
 
 model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
     // Plan the passes of a cycle, price and simulate each on its ranks, add the host, divide tokens by time.
-    impl_->passes.clear();
     auto host = with_overrides(impl_->constants.host, engine_constants(scenario));
     if (host) host = with_overrides(*host, scenario.constants);
     if (!host) return tl::unexpected(host.error());
@@ -240,6 +265,10 @@ model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
     set_shares(p.terms);
     set_shares(p.plain_terms);
     fill_rates(scenario, p);
+    for (const std::string& note : speculation.notes()) add_once(p.warnings, note);
+    for (const std::string& path : scenario.unknown_fields) {
+        add_once(p.warnings, "the scenario's field " + path + " is not known and was ignored");
+    }
     p.memory = fit_memory(scenario);
     p.verdict = verdict_of(scenario, p);
     return p;

@@ -14,6 +14,7 @@
 // Intervals are 90 %; term.h says how errors combine. The acceptance length enters with its own interval, and rates
 // (not speed-ups, where it cancels) with kRunSigma: what no term holds.
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -75,8 +76,12 @@ struct SimulatedPass {
     int repeat = 1;
     PricedPass priced;
     PassTimes times;
+    PassCost cost;
+    std::uint64_t fingerprint = 0;  ///< of all that times depend on; equal ones are not simulated again
 };
 
+/// Keeps the passes of its last prediction: a question that differs in acceptance or in host work alone
+/// is answered from them. Not thread-safe; one a thread.
 class Predictor {
    public:
     explicit Predictor(CostConstants constants);

@@ -58,8 +58,12 @@ class EndlessWriter {
 }  // namespace
 
 BadFile text_file(std::string name, std::string text) {
+    return generated_file(std::move(name), [text = std::move(text)] { return text; });
+}
+
+BadFile generated_file(std::string name, std::function<std::string()> text) {
     return {std::move(name), [text = std::move(text)](const std::string& path) -> Keeper {
-                write_text(path, text);
+                write_text(path, text());
                 return nullptr;
             }};
 }
@@ -109,22 +113,22 @@ std::vector<BadFile> bad_files() {
         text_file(
             "truncated_json",
             "{\n  \"format\": \"draftboard.scenario\",\n  \"version\": 1,\n  \"layout\": {\"ten"),
-        text_file("garbage", garbage_bytes(100'000)),
+        generated_file("garbage", [] { return garbage_bytes(100'000); }),
         text_file("zeros", std::string(4096, '\0')),
-        text_file("deep_arrays", std::string(2'000'000, '[')),
-        text_file("deep_objects",
-                  [] {
-                      std::string text;
-                      for (int i = 0; i < 200'000; ++i) text += "{\"a\":";
-                      return text;
-                  }()),
-        text_file("deep_xml",
-                  [] {
-                      std::string text = "<system version=\"1\">";
-                      for (int i = 0; i < 200'000; ++i) text += "<pci>";
-                      return text;
-                  }()),
-        text_file("one_long_line", std::string(8'000'000, 'x')),
+        generated_file("deep_arrays", [] { return std::string(2'000'000, '['); }),
+        generated_file("deep_objects",
+                       [] {
+                           std::string text;
+                           for (int i = 0; i < 200'000; ++i) text += "{\"a\":";
+                           return text;
+                       }),
+        generated_file("deep_xml",
+                       [] {
+                           std::string text = "<system version=\"1\">";
+                           for (int i = 0; i < 200'000; ++i) text += "<pci>";
+                           return text;
+                       }),
+        generated_file("one_long_line", [] { return std::string(8'000'000, 'x'); }),
         text_file("nan_in_json", "{\"format\": \"draftboard.scenario\", \"version\": NaN}"),
         text_file("json_null", "null"),
         text_file("json_list", "[]"),

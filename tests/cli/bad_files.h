@@ -21,6 +21,8 @@ struct BadFile {
 };
 
 [[nodiscard]] BadFile text_file(std::string name, std::string text);
+/// Made only when its test runs; for texts of megabytes.
+[[nodiscard]] BadFile generated_file(std::string name, std::function<std::string()> text);
 [[nodiscard]] BadFile missing_file();
 [[nodiscard]] BadFile directory_file();
 /// Sparse: `bytes` zeros that take no room on the disk.

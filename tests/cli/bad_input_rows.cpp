@@ -256,16 +256,19 @@ struct MachineParts {
       {"a": "numa0", "b": "memory0", "kind": "memory"})";
     std::string memory_gb_s = "1792";
 
-    [[nodiscard]] BadFile file() const {
-        return text_file("machine",
-                         R"({"format": "draftboard.machine", "version": 1, "name": "test box",
+    [[nodiscard]] std::string text() const {
+        return R"({"format": "draftboard.machine", "version": 1, "name": "test box",
   "gpu": {"name": "RTX PRO 6000", "compute_capability": "12.0", "memory_bytes": 102e9,
-    "memory_gb_s": )" + memory_gb_s +
-                             R"(, "l2_bytes": 128e6, "multiprocessors": 188, "bf16_tflops": 503,
+    "memory_gb_s": )" +
+               memory_gb_s +
+               R"(, "l2_bytes": 128e6, "multiprocessors": 188, "bf16_tflops": 503,
     "fp8_tflops": 1007, "fp4_tflops": 2015},
-  "nodes": [)" + nodes + R"(],
-  "links": [)" + links + "]}\n");
+  "nodes": [)" +
+               nodes + R"(],
+  "links": [)" +
+               links + "]}\n";
     }
+    [[nodiscard]] BadFile file() const { return text_file("machine", text()); }
 };
 
 Row machine_row(const std::string& name, const std::string& place, const MachineParts& parts) {
@@ -337,7 +340,10 @@ std::vector<Row> machine_rows() {
         machine_row("machine_with_infinite_memory_bandwidth", "", with_memory("1e999")),
         machine_row("machine_with_memory_bandwidth_as_text", "/gpu/memory_gb_s",
                     with_memory("\"fast\"")),
-        machine_row("machine_with_a_hundred_thousand_gpus", "nodes", many_gpus(100'000)),
+        {"machine_with_a_hundred_thousand_gpus",
+         {"machine", "show", "{file}"},
+         "nodes",
+         generated_file("machine", [] { return many_gpus(100'000).text(); })},
     };
 }
 

@@ -42,7 +42,7 @@ std::vector<std::string> run_step(const Setting& setting, GoldenStep& step) {
 
     std::vector<std::string> problems;
     if (result.exit_status < 0) return {result.ending() + "\n" + result.errors};
-    const std::string output = contract(result.output, setting.placeholders);
+    const std::string output = mask_revision(contract(result.output, setting.placeholders));
     const std::string errors = contract(result.errors, setting.placeholders);
     if (!output.empty() && output.back() != '\n') {
         problems.push_back("standard output does not end with a newline");
@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
         std::cerr << "usage: golden_tests BINARY SOURCE_DIR FILE.golden...\n";
         return 2;
     }
-    const std::string source = std::filesystem::absolute(argv[2]).lexically_normal().string();
+    const std::string source = std::filesystem::canonical(argv[2]).string();
     const char* update = std::getenv("DRAFTBOARD_UPDATE_GOLDEN");
     Setting setting;
     setting.binary = std::filesystem::absolute(argv[1]).string();

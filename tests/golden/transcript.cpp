@@ -152,6 +152,18 @@ std::string contract(std::string text, const Placeholders& placeholders) {
     return text;
 }
 
+std::string mask_revision(std::string text) {
+    static const std::string kMember = "\"revision\": \"";
+    for (std::size_t at = text.find(kMember); at != std::string::npos;
+         at = text.find(kMember, at)) {
+        at += kMember.size();
+        const std::size_t end = text.find('"', at);
+        if (end == std::string::npos) break;
+        text.replace(at, end - at, "{revision}");
+    }
+    return text;
+}
+
 std::string describe_difference(const std::string& expected, const std::string& actual) {
     if (expected == actual) return {};
     const std::vector<std::string> want = lines_of(expected);

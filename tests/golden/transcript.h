@@ -53,6 +53,10 @@ using Placeholders = std::vector<std::pair<std::string, std::string>>;
 /// Puts placeholders for paths, in their order: list a folder before those that contain it.
 [[nodiscard]] std::string contract(std::string text, const Placeholders& placeholders);
 
+/// Puts {revision} for the source revision that JSON output carries ("revision": "..."): it changes
+/// with every commit and says nothing about the answer.
+[[nodiscard]] std::string mask_revision(std::string text);
+
 /// Where two texts first differ, for a person: line number, both lines. Empty if they are equal.
 [[nodiscard]] std::string describe_difference(const std::string& expected,
                                               const std::string& actual);

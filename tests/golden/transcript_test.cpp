@@ -89,6 +89,12 @@ TEST(Placeholders, Inner_folders_come_first_and_the_text_comes_back) {
     EXPECT_EQ(expand(contract(text, placeholders), placeholders), text);
 }
 
+TEST(MaskRevision, Only_the_value_of_the_member_is_replaced) {
+    EXPECT_EQ(mask_revision("{\"revision\": \"b2950\", \"revision\": \"\"} revision"),
+              "{\"revision\": \"{revision}\", \"revision\": \"{revision}\"} revision");
+    EXPECT_EQ(mask_revision("\"revision\": \"cut"), "\"revision\": \"cut");
+}
+
 TEST(DescribeDifference, The_first_differing_line_is_named) {
     EXPECT_EQ(describe_difference("a\nb\n", "a\nb\n"), "");
     EXPECT_TRUE(describe_difference("a\nb\n", "a\nc\n").starts_with("line 2 "));

@@ -149,11 +149,47 @@ TEST(Prediction, Overlap_hides_host_work_of_a_chain_and_is_refused_for_n_gram) {
     EXPECT_FALSE(ngram.warnings.empty());
 }
 
+TEST(Prediction, A_misspelt_field_of_a_file_is_a_warning) {
+    std::string directory;
+    auto document = model::load_scenario_document("qwen3.5-397b-founding", kData, {}, directory);
+    ASSERT_TRUE(document);
+    (*document)["layout"]["tenser"] = 4;
+    const auto scenario = model::scenario_from_document(*document, "test", kData, directory);
+    ASSERT_TRUE(scenario);
+    const auto prediction = Predictor(CostConstants{}).predict(*scenario);
+    ASSERT_TRUE(prediction);
+    ASSERT_FALSE(prediction->warnings.empty());
+    EXPECT_NE(prediction->warnings.back().find("layout.tenser"), std::string::npos);
+}
+
 TEST(Prediction, An_unknown_constant_is_an_error_that_names_a_near_one) {
     const auto result = Predictor(CostConstants{})
                             .predict(scenario_of("qwen3.5-397b-founding", {"constants.host.eager_launch=3"}));
     ASSERT_FALSE(result);
     EXPECT_NE(result.error().hint.find("host.eager_launch_us"), std::string::npos) << result.error().to_text();
+}
+
+TEST(Prediction, A_predictor_that_answered_before_gives_the_answer_of_a_fresh_one) {
+    const model::Edits changes[] = {{},
+                                    {"speculation.steps=2"},
+                                    {"speculation.acceptance={\"acceptance_length\":3}"},
+                                    {"constants.host.cycle_us=900"},
+                                    {"constants.host.kernel_gap_us=2"},
+                                    {"collective.peer_level=PXB"},
+                                    {"workload.context_tokens=9000"},
+                                    {"engine.launch.verify=graph"},
+                                    {"machine.gpu.memory_gb_s=900"},
+                                    {"seed=5"},
+                                    {}};
+    Predictor veteran(CostConstants{});
+    for (const model::Edits& edits : changes) {
+        const model::Scenario scenario = scenario_of("kimi-k2.5-eagle3-founding", edits);
+        const auto again = veteran.predict(scenario);
+        const auto fresh = Predictor(CostConstants{}).predict(scenario);
+        ASSERT_TRUE(again && fresh);
+        EXPECT_EQ(prediction_json(scenario, *again, veteran.constants()),
+                  prediction_json(scenario, *fresh, veteran.constants()));
+    }
 }
 
 TEST(Explanation, Rows_add_up_to_the_kernels_and_collectives_of_the_pass) {

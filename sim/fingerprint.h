@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Hashes of what a pass's times depend on, so that a predictor can tell that nothing has changed. FNV-1a
+// over values in a fixed order; equal inputs give equal hashes on any platform of one byte order. Not for
+// security, and not for files.
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+#include "model/plan.h"
+#include "model/scenario.h"
+#include "sim/host_constants.h"
+
+namespace draftboard::sim {
+
+class Fingerprint {
+   public:
+    Fingerprint& add(std::uint64_t value) {
+        hash_ = (hash_ ^ value) * 0x100000001b3ULL;
+        hash_ ^= hash_ >> 29;
+        return *this;
+    }
+    Fingerprint& add(double value) { return add(std::bit_cast<std::uint64_t>(value)); }
+    Fingerprint& add(std::int64_t value) { return add(static_cast<std::uint64_t>(value)); }
+    Fingerprint& add(int value) { return add(static_cast<std::uint64_t>(value)); }
+    Fingerprint& add(bool value) { return add(std::uint64_t{value}); }
+    Fingerprint& add(std::string_view text) {
+        for (const char c : text) add(static_cast<std::uint64_t>(static_cast<unsigned char>(c)));
+        return add(static_cast<std::uint64_t>(text.size()));
+    }
+    [[nodiscard]] std::uint64_t value() const { return hash_; }
+
+   private:
+    std::uint64_t hash_ = 0xcbf29ce484222325ULL;
+};
+
+/// Of the machine, the engine's switches and the collective settings: what prices every pass.
+void add_surroundings(Fingerprint& fingerprint, const model::Scenario& scenario);
+/// Of the operations with their shapes and bytes.
+void add_plan(Fingerprint& fingerprint, const model::Plan& plan);
+/// Of the constants that the passes depend on (not those of work between passes).
+void add_launch_costs(Fingerprint& fingerprint, const HostConstants& host);
+
+}  // namespace draftboard::sim

@@ -8,29 +8,11 @@
 
 #include <fmt/format.h>
 
+#include "model/random.h"
+
 namespace draftboard::model {
 
 namespace {
-
-/// SplitMix64 (Steele, Lea, Flood 2014): one multiply-xor chain a number, any seed is a good seed.
-class Random {
-   public:
-    explicit Random(std::uint64_t seed) : state_(seed) {}
-    std::uint64_t next() {
-        std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-        return z ^ (z >> 31);
-    }
-    double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
-    /// Below `bound` <= 2^32; the bias of multiply-shift is below 2^-32 x bound.
-    std::uint32_t below(std::uint32_t bound) {
-        return static_cast<std::uint32_t>(((next() >> 32) * bound) >> 32);
-    }
-
-   private:
-    std::uint64_t state_;
-};
 
 /// 1 - (1 - p)^t without cancellation.
 double touched(double p, double t) {

@@ -20,12 +20,14 @@
 #include <string>
 #include <vector>
 
+#include "model/random.h"
 #include "model/scenario.h"
 #include "sim/host_constants.h"
-#include "sim/random.h"
 #include "sim/time.h"
 
 namespace draftboard::sim {
+
+using model::Random;
 
 /// One operation of a pass with its price; made from a Plan by pass_cost.h.
 struct PricedOperation {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One small seeded generator (SplitMix64), passed in wherever chance enters, so that the same seed gives
+// One small seeded generator (SplitMix64: Steele, Lea, Flood 2014), passed in wherever chance enters, so that the same seed gives
 // the same bytes on any platform. The standard library's distributions are not portable; these are.
 
 #include <cmath>
 #include <cstdint>
 #include <numbers>
 
-namespace draftboard::sim {
+namespace draftboard::model {
 
 class Random {
    public:
@@ -21,6 +21,10 @@ class Random {
     }
     /// In (0, 1).
     double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1.0p-53; }
+    /// Below `bound`; the bias of multiply-shift is below 2^-32 x bound.
+    std::uint32_t below(std::uint32_t bound) {
+        return static_cast<std::uint32_t>(((next() >> 32) * bound) >> 32);
+    }
     /// Standard normal by Box-Muller; one value a call.
     double normal() {
         const double radius = std::sqrt(-2.0 * std::log(uniform()));
@@ -37,4 +41,4 @@ class Random {
     std::uint64_t state_;
 };
 
-}  // namespace draftboard::sim
+}  // namespace draftboard::model

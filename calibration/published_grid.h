@@ -22,7 +22,7 @@
 
 namespace draftboard::calibration {
 
-inline constexpr std::size_t kMaxPublishedRows = 100'000;
+inline constexpr std::size_t kMaxPublishedRows = 20'000;
 
 struct PublishedRow {
     int line = 0;  ///< in the file, from 1

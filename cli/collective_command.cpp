@@ -23,6 +23,7 @@ struct Options {
     std::string calibration;
     int channels = 0;
     bool no_p2p = false;
+    bool pull = false;
     bool graph_file = false;
 };
 
@@ -61,6 +62,7 @@ void run(const Options& options, CommandContext& context) {
     query.settings.channels = options.channels;
     query.settings.peer_to_peer = !options.no_p2p;
     query.settings.graph_file = options.graph_file;
+    query.settings.pull = options.pull;
     query.operation = *operation;
     query.gpus = gpus;
     query.bytes = options.bytes;
@@ -91,8 +93,8 @@ void add_collective_command(CLI::App& app, CommandContext& context) {
         ->required()
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
     command->add_option("--implementation", options->implementation,
-                        "nccl, one_shot, two_shot, host_staged")
-        ->check(CLI::IsMember({"nccl", "one_shot", "two_shot", "host_staged"}));
+                        "nccl, one_shot, two_shot, hierarchical, host_staged")
+        ->check(CLI::IsMember({"nccl", "one_shot", "two_shot", "hierarchical", "host_staged"}));
     command->add_option("--algorithm", options->algorithm, "auto, ring, tree (NCCL_ALGO)")
         ->check(CLI::IsMember({"auto", "ring", "tree"}));
     command->add_option("--protocol", options->protocol, "auto, ll, ll128, simple (NCCL_PROTO)")
@@ -104,6 +106,7 @@ void add_collective_command(CLI::App& app, CommandContext& context) {
     command->add_option("--p2p-level", options->peer_level, "NCCL_P2P_LEVEL")
         ->check(CLI::IsMember({"PIX", "PXB", "PHB", "NODE", "SYS"}));
     command->add_flag("--no-p2p", options->no_p2p, "NCCL_P2P_DISABLE=1");
+    command->add_flag("--pull", options->pull, "Custom collectives read instead of writing");
     command->add_flag("--graph-file", options->graph_file, "NCCL_GRAPH_FILE is given");
     command->add_option("--calibration", options->calibration,
                         "Collective calibration (default: the machine's)");

@@ -11,9 +11,10 @@ namespace {
 template <class T, std::size_t N>
 using Names = std::array<std::pair<T, std::string_view>, N>;
 
-constexpr Names<Implementation, 4> kImplementations{{{Implementation::nccl, "nccl"},
+constexpr Names<Implementation, 5> kImplementations{{{Implementation::nccl, "nccl"},
                                                      {Implementation::one_shot, "one_shot"},
                                                      {Implementation::two_shot, "two_shot"},
+                                                     {Implementation::hierarchical, "hierarchical"},
                                                      {Implementation::host_staged, "host_staged"}}};
 constexpr Names<Algorithm, 3> kAlgorithms{{{Algorithm::automatic, "auto"},
                                            {Algorithm::ring, "ring"},

@@ -11,7 +11,7 @@
 
 namespace draftboard::model {
 
-enum class Implementation { nccl, one_shot, two_shot, host_staged };
+enum class Implementation { nccl, one_shot, two_shot, hierarchical, host_staged };
 enum class Algorithm { automatic, ring, tree };
 enum class Protocol { automatic, ll, ll128, simple };
 
@@ -32,7 +32,8 @@ struct CollectiveSettings {
     bool peer_to_peer = true;                ///< false: NCCL_P2P_DISABLE=1
     PathType peer_level = PathType::pxb;     ///< NCCL_P2P_LEVEL; NCCL's default is PXB
     bool graph_file = false;                 ///< NCCL_GRAPH_FILE given: the graph search can't fail
-    std::int64_t custom_limit_bytes = 0;     ///< one_shot/two_shot/host_staged: above it NCCL; 0: no limit
+    bool pull = false;                       ///< one_shot/two_shot/hierarchical: takers read instead of givers writing
+    std::int64_t custom_limit_bytes = 0;     ///< all but nccl: above it NCCL; 0: no limit
     bool operator==(const CollectiveSettings&) const = default;
 };
 

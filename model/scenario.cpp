@@ -72,7 +72,7 @@ CollectiveSettings read_collective(const JsonReader& reader) {
     CollectiveSettings settings;
     settings.implementation =
         read_name(reader, "implementation", implementation_from_name, settings.implementation,
-                  "nccl, one_shot, two_shot, host_staged");
+                  "nccl, one_shot, two_shot, hierarchical, host_staged");
     settings.algorithm = read_name(reader, "algorithm", algorithm_from_name, settings.algorithm,
                                    "auto, ring, tree");
     settings.protocol = read_name(reader, "protocol", protocol_from_name, settings.protocol,
@@ -83,6 +83,7 @@ CollectiveSettings read_collective(const JsonReader& reader) {
     settings.peer_level = read_name(reader, "peer_level", path_type_from_name, settings.peer_level,
                                     "PIX, PXB, PHB, NODE, SYS");
     settings.graph_file = reader.boolean_or("graph_file", false);
+    settings.pull = reader.boolean_or("pull", false);
     settings.custom_limit_bytes = reader.integer_or("custom_limit_bytes", 0, 0, 1LL << 40);
     return settings;
 }

@@ -102,7 +102,7 @@ const Json& default_scenario_document() {
                    "fused_all_reduce_norm": false, "implementations": {}},
         "collective": {"implementation": "nccl", "algorithm": "auto", "protocol": "auto",
                        "ll128": false, "channels": 0, "peer_to_peer": true, "peer_level": "PXB",
-                       "graph_file": false, "custom_limit_bytes": 0},
+                       "graph_file": false, "pull": false, "custom_limit_bytes": 0},
         "speculation": {"method": "none", "steps": 0, "top_k": 1, "draft_tokens": 0,
                         "sibling_decay": 1.0, "acceptance": {}, "head": null,
                         "draft_model": "", "draft_tensor": 0, "pad_misses": true},

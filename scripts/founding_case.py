@@ -25,6 +25,8 @@ LEVERS = [
     ("all-reduce fused with norm", ["engine.fused_all_reduce_norm=true"], ""),
     ("one-shot all-reduce over peer access, NCCL above 56 KiB",
      ["collective.implementation=one_shot", "collective.custom_limit_bytes=57344"], "needs the driver's ForceP2P"),
+    ("two-shot all-reduce over peer access", ["collective.implementation=two_shot"], "needs the driver's ForceP2P"),
+    ("hierarchical all-reduce, an island a socket", ["collective.implementation=hierarchical"], "needs the driver's ForceP2P"),
     ("host-staged one-shot", ["collective.implementation=host_staged"], "no peer access needed"),
     ("half the all-reduces", ["layout.parallel_blocks=true"], "another function: the model has to be trained for it"),
     ("overlap scheduling (spec v2)", ["engine.overlap_scheduling=true"], ""),

@@ -13,6 +13,7 @@
 
 #include "sim/collective_network.h"
 #include "sim/collective_steps.h"
+#include "sim/custom_collective.h"
 #include "sim/nccl_tuner.h"
 
 namespace draftboard::sim {
@@ -48,12 +49,7 @@ struct Ring {
     std::vector<TransferPath> paths;  // hop r: graph.ring[r] -> graph.ring[r+1]
 };
 
-/// What a priced algorithm hands back, in microseconds.
-struct Terms {
-    double latency_us = 0;
-    double transport_us = 0;
-    std::string formula;
-};
+using Terms = CollectiveTerms;
 
 }  // namespace
 
@@ -410,87 +406,6 @@ struct CollectiveModel::Impl {
         return terms;
     }
 
-    /// one_shot, two_shot and host_staged; nullopt in `why` none: applies.
-    [[nodiscard]] std::string why_not_custom(const CollectiveRequest& request) const {
-        if (request.operation != OperationKind::all_reduce) return "only all_reduce has it";
-        if (settings.custom_limit_bytes > 0 && request.bytes > settings.custom_limit_bytes) {
-            return fmt::format("{} bytes exceed its limit of {}", request.bytes,
-                               settings.custom_limit_bytes);
-        }
-        if (settings.implementation == Implementation::host_staged) return {};
-        for (const int from : request.gpus) {
-            for (const int to : request.gpus) {
-                if (from != to && !router.peer_reachable(from, to)) {
-                    return fmt::format("GPU {} can't reach GPU {} directly", from, to);
-                }
-            }
-        }
-        return {};
-    }
-
-    [[nodiscard]] Expected<Terms> price_custom(const CollectiveRequest& request) const {
-        const double n = static_cast<double>(request.gpus.size());
-        const double bytes = static_cast<double>(request.bytes);
-        Terms terms;
-        if (settings.implementation == Implementation::host_staged) {
-            // Each rank writes S into pinned memory of its own NUMA node, then reads the n-1
-            // others'.
-            std::vector<TransferPath> writes;
-            std::vector<TransferPath> reads;
-            double there_us = 0;
-            double back_us = 0;
-            for (const int gpu : request.gpus) {
-                auto write = network.to_host(gpu, -1);
-                if (!write) return tl::unexpected(write.error());
-                there_us = std::max(there_us, write->latency_us);
-                writes.push_back(with_efficiency(std::move(*write), constants.custom_efficiency));
-                for (const int other : request.gpus) {
-                    if (other == gpu) continue;
-                    auto read = network.from_host(gpu, router.numa_of(other));
-                    if (!read) return tl::unexpected(read.error());
-                    back_us = std::max(back_us, read->latency_us);
-                    reads.push_back(with_efficiency(std::move(*read), constants.custom_efficiency));
-                }
-            }
-            const double write_us = transfer_seconds(network, writes, bytes) * 1e6;
-            const double read_us = transfer_seconds(network, reads, bytes) * 1e6;
-            // A read is a round trip, and the flag is read before the data.
-            terms.latency_us =
-                constants.custom_us + constants.host_flag_us + there_us + 2 * back_us;
-            terms.transport_us = write_us + read_us;
-            terms.formula = fmt::format(
-                "host_staged: kernel {:.2f} us + flags {:.2f} us + there {:.2f} us + back 2 x "
-                "{:.2f} us + write {:.2f} us + "
-                "read {:.0f} x S {:.2f} us = {:.2f} us",
-                constants.custom_us, constants.host_flag_us, there_us, back_us, write_us, n - 1,
-                read_us, terms.latency_us + terms.transport_us);
-            return terms;
-        }
-        auto pairs = all_pairs(request.gpus, nullptr);
-        if (!pairs) return tl::unexpected(pairs.error());
-        std::vector<TransferPath> paths;
-        double hop_us = 0;
-        for (TransferPath& raw : *pairs) {
-            hop_us = std::max(hop_us, raw.latency_us);
-            const double share = constants.custom_efficiency / std::max(1.0, raw.kernel_factor);
-            paths.push_back(with_efficiency(std::move(raw), share));
-        }
-        const bool two = settings.implementation == Implementation::two_shot;
-        const double each = two ? bytes / n : bytes;
-        const double phases = two ? 2 : 1;
-        const double move_us = transfer_seconds(network, paths, each) * 1e6;
-        const double barrier_us = (phases - 1) * constants.custom_phase_us;
-        const double peers_us = (n - 2) * constants.custom_peer_us;
-        terms.latency_us = constants.custom_us + peers_us + phases * hop_us + barrier_us;
-        terms.transport_us = phases * move_us;
-        terms.formula = fmt::format(
-            "{}: kernel and flags {:.2f} us + further peers {:.2f} us + barriers {:.2f} us + "
-            "{:.0f} x (hop {:.2f} us + {:.0f} B to each of {:.0f} peers {:.2f} us) = {:.2f} us",
-            to_name(settings.implementation), constants.custom_us, peers_us, barrier_us, phases,
-            hop_us, each, n - 1, move_us, terms.latency_us + terms.transport_us);
-        return terms;
-    }
-
     // What carries the number
     // --------------------------------------------------------------------------------
 
@@ -540,13 +455,18 @@ struct CollectiveModel::Impl {
             return time;
         }
         Expected<Terms> terms = Terms{};
-        const std::string why_not =
-            settings.implementation == Implementation::nccl ? "nccl" : why_not_custom(request);
+        const CustomCollectives custom(router, network, constants, settings);
+        std::string why_not = "nccl";
+        if (settings.implementation != Implementation::nccl) {
+            why_not = request.operation == OperationKind::all_reduce
+                          ? custom.why_not(request.gpus, request.bytes)
+                          : "only all_reduce has it";
+        }
         if (why_not.empty()) {
             time.choice.implementation = settings.implementation;
             time.choice.through_host = settings.implementation == Implementation::host_staged;
             time.choice.protocol = Protocol::simple;
-            terms = price_custom(request);
+            terms = custom.price(request.gpus, static_cast<double>(request.bytes));
         } else {
             if (settings.implementation != Implementation::nccl) {
                 time.remarks.push_back(fmt::format("NCCL instead of {}: {}",

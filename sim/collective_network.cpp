@@ -89,6 +89,18 @@ Expected<TransferPath> CollectiveNetwork::between(int from, int to, bool peer) c
     return path;
 }
 
+Expected<TransferPath> CollectiveNetwork::pulled(int giver, int taker) const {
+    TransferPath path;
+    path.source = giver;
+    path.transport = router_.nvlinks(giver, taker) > 0 ? Transport::nvlink : Transport::peer;
+    path.rate_cap = std::numeric_limits<double>::infinity();
+    const auto route = router_.gpu_to_gpu(giver, taker, TransferKind::read);
+    if (!route) return tl::unexpected(route.error());
+    add(*route, TransferKind::read, path);
+    path.latency_us *= 2;
+    return path;
+}
+
 Expected<TransferPath> CollectiveNetwork::to_host(int gpu, int numa) const {
     TransferPath path;
     path.source = gpu;

@@ -31,6 +31,8 @@ class CollectiveNetwork {
 
     /// `peer`: directly (NVLink or PCIe writes), else staged in host memory of the receiver's side.
     [[nodiscard]] model::Expected<TransferPath> between(int from, int to, bool peer) const;
+    /// The taker reads directly: the request's way and the data's way back make the latency.
+    [[nodiscard]] model::Expected<TransferPath> pulled(int giver, int taker) const;
     [[nodiscard]] model::Expected<TransferPath> to_host(int gpu, int numa) const;
     [[nodiscard]] model::Expected<TransferPath> from_host(int gpu, int numa) const;
 

@@ -30,7 +30,7 @@ void add_surroundings(Fingerprint& fingerprint, const model::Scenario& scenario)
     fingerprint.add(static_cast<int>(settings.implementation)).add(static_cast<int>(settings.algorithm));
     fingerprint.add(static_cast<int>(settings.protocol)).add(settings.channels);
     fingerprint.add(settings.peer_to_peer).add(static_cast<int>(settings.peer_level));
-    fingerprint.add(settings.graph_file).add(settings.custom_limit_bytes);
+    fingerprint.add(settings.pull).add(settings.ll128).add(settings.graph_file).add(settings.custom_limit_bytes);
     fingerprint.add(scenario.engine.fused_all_reduce_norm).add(scenario.layout.tensor);
     for (const auto& [format, implementation] : scenario.engine.implementations) {
         fingerprint.add(format).add(implementation);

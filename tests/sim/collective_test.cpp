@@ -217,6 +217,64 @@ TEST(Collective, Two_shot_sends_n_minus_1_nths_twice) {
     EXPECT_NEAR(to_us(time->total), 16.4, 1e-3);
 }
 
+TEST(Collective, Hierarchical_crosses_the_sockets_with_a_share_of_the_bytes) {
+    // Two islands of two: within an island S/2 to one peer, across S/2 to one counterpart.
+    model::MachineBuilder builder("two islands");
+    builder.machine().gpu.compute_capability = "9.0";
+    const int numa[] = {builder.add_numa(0, 0), builder.add_numa(1, 1)};
+    for (int gpu = 0; gpu < 4; ++gpu) builder.add_gpu(builder.add_root_port(numa[gpu / 2]), 5, 16);
+    builder.connect_all_numa(5);
+    CollectiveConstants c = plain_constants();
+    c.custom_us = 3;
+    c.custom_peer_us = 0.5;
+    c.custom_phase_us = 2;
+    c.custom_efficiency = 1;
+    CollectiveSettings settings;
+    settings.implementation = Implementation::hierarchical;
+    const model::Machine machine = builder.machine();
+    const model::Router router(machine);
+    const auto near = router.gpu_to_gpu(0, 1, model::TransferKind::write);
+    const auto far = router.gpu_to_gpu(0, 2, model::TransferKind::write);
+    ASSERT_TRUE(near && far);
+    const double bytes = 740'000;
+    const auto time = CollectiveModel(machine, settings, c).time(request(4, 740'000));
+    ASSERT_TRUE(time) << time.error().to_text();
+    EXPECT_EQ(time->choice.implementation, Implementation::hierarchical);
+    // kernel + 1 further peer + 2 barriers + 2 (near hop + S/2) + far hop + S/2, each link with one flow
+    // a direction but the socket link, which two flows share (each at most what one flow gets there)
+    const auto& socket = machine.links[static_cast<std::size_t>(std::find_if(machine.links.begin(), machine.links.end(),
+        [](const model::MachineLink& link) { return link.kind == model::LinkKind::inter_socket; }) - machine.links.begin())];
+    const double across = std::min({far->bottleneck_gb_s, socket.forward.write_gb_s / 2});
+    const double expected = 3 + 0.5 + 2 * 2 +
+                            2 * (near->latency_ns * 1e-3 + bytes / 2 / (near->bottleneck_gb_s * 1e3)) +
+                            far->latency_ns * 1e-3 + bytes / 2 / (across * 1e3);
+    EXPECT_NEAR(to_us(time->total), expected, 1e-3);
+}
+
+TEST(Collective, Hierarchical_within_one_socket_is_NCCL_and_says_why) {
+    CollectiveSettings settings;
+    settings.implementation = Implementation::hierarchical;
+    const auto time = CollectiveModel(direct_box(4), settings).time(request(4, 8192));
+    ASSERT_TRUE(time);
+    EXPECT_EQ(time->choice.implementation, Implementation::nccl);
+    EXPECT_NE(time->remarks.front().find("one NUMA node"), std::string::npos);
+}
+
+TEST(Collective, Pulling_pays_a_round_trip) {
+    CollectiveConstants c = plain_constants();
+    c.custom_us = 3;
+    c.custom_peer_us = 0;
+    c.custom_efficiency = 1;
+    CollectiveSettings settings;
+    settings.implementation = Implementation::one_shot;
+    const auto push = CollectiveModel(direct_box(4), settings, c).time(request(4, 37'000));
+    settings.pull = true;
+    const auto pull = CollectiveModel(direct_box(4), settings, c).time(request(4, 37'000));
+    ASSERT_TRUE(push && pull);
+    // reads and writes of this box are alike: 0.7 us more for the request's way
+    EXPECT_NEAR(to_us(pull->total - push->total), 0.7, 1e-3);
+}
+
 TEST(Collective, Above_its_limit_a_custom_all_reduce_leaves_to_NCCL) {
     CollectiveSettings settings;
     settings.implementation = Implementation::one_shot;
@@ -243,7 +301,7 @@ TEST(Collective, Without_peer_access_a_custom_all_reduce_is_NCCL_through_the_hos
     EXPECT_EQ(staged.time(request(4, 8192))->choice.implementation, Implementation::host_staged);
 }
 
-TEST(Collective, Collapsing_writes_hurt_one_shot_and_not_the_ring) {
+TEST(Collective, Collapsing_writes_hurt_one_shot_and_neither_the_ring_nor_reads) {
     model::Machine machine = switched_box();
     CollectiveSettings ring;
     ring.peer_level = model::PathType::sys;
@@ -251,6 +309,9 @@ TEST(Collective, Collapsing_writes_hurt_one_shot_and_not_the_ring) {
     shot.implementation = Implementation::one_shot;
     const auto before_ring = CollectiveModel(machine, ring).time(request(8, 1 << 20))->total;
     const auto before_shot = CollectiveModel(machine, shot).time(request(8, 1 << 20))->total;
+    CollectiveSettings reads = shot;
+    reads.pull = true;
+    const auto before_reads = CollectiveModel(machine, reads).time(request(8, 1 << 20))->total;
     model::WriteCollapseRule rule;
     for (std::size_t i = 0; i < machine.nodes.size(); ++i) {
         if (machine.nodes[i].kind == model::NodeKind::pcie_switch) {
@@ -263,6 +324,7 @@ TEST(Collective, Collapsing_writes_hurt_one_shot_and_not_the_ring) {
     // A ring crosses from each switch once: one source. One-shot: four sources of each switch write
     // 4 MiB each across.
     EXPECT_EQ(CollectiveModel(machine, ring).time(request(8, 1 << 20))->total, before_ring);
+    EXPECT_EQ(CollectiveModel(machine, reads).time(request(8, 1 << 20))->total, before_reads);
     const auto shot_after = CollectiveModel(machine, shot).time(request(8, 1 << 20))->total;
     EXPECT_GT(shot_after, 4 * before_shot);
     // 16 MiB at 2.7 GB/s, at least

@@ -84,7 +84,7 @@ struct PassCost {
     int kernels = 0;
 };
 
-/// Splits the simulated times over terms. `repeat` multiplies (draft steps).
+/// Splits the simulated times over terms, for one run of the pass.
 [[nodiscard]] PassCost pass_cost(const PricedPass& pass, const PassTimes& times,
                                  const HostConstants& host);
 

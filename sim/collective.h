@@ -79,7 +79,6 @@ struct LinkSample {
 };
 
 inline constexpr std::int64_t kMaxCollectiveBytes = std::int64_t{1} << 50;
-inline constexpr int kMaxExchangeRanks = 128;  ///< all pairs at once: n (n-1) flows
 inline constexpr int kMaxSampledRanks = 64;    ///< link_samples() runs the event simulation
 
 /// Prices collectives on one machine; remembers what it has priced (same request, same answer).

@@ -25,6 +25,8 @@ struct TransferPath {
     double kernel_factor = 1;  ///< how many times slower a kernel's own loads and stores are
 };
 
+inline constexpr int kMaxExchangeRanks = 128;  ///< all pairs at once: n (n-1) flows
+
 class CollectiveNetwork {
  public:
     CollectiveNetwork(const model::Machine& machine, const model::Router& router);

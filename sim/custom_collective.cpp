@@ -14,8 +14,8 @@ std::string CustomCollectives::why_not(const std::vector<int>& gpus, std::int64_
     if (settings_.custom_limit_bytes > 0 && bytes > settings_.custom_limit_bytes) {
         return fmt::format("{} bytes exceed its limit of {}", bytes, settings_.custom_limit_bytes);
     }
-    if (static_cast<int>(gpus.size()) > kMaxCustomRanks) {
-        return fmt::format("{} ranks exceed its limit of {}", gpus.size(), kMaxCustomRanks);
+    if (static_cast<int>(gpus.size()) > kMaxExchangeRanks) {
+        return fmt::format("{} ranks exceed its limit of {}", gpus.size(), kMaxExchangeRanks);
     }
     if (settings_.implementation == Implementation::host_staged) return {};
     for (const int from : gpus) {

@@ -24,8 +24,6 @@
 
 namespace draftboard::sim {
 
-inline constexpr int kMaxCustomRanks = 128;  ///< all pairs at once: n (n-1) flows
-
 /// What a priced algorithm comes to, in microseconds.
 struct CollectiveTerms {
     double latency_us = 0;

@@ -16,7 +16,6 @@ inline constexpr Time kPicosecondsPerMicrosecond = 1'000'000;
 [[nodiscard]] inline Time from_us(double us) {
     return static_cast<Time>(std::llround(us * static_cast<double>(kPicosecondsPerMicrosecond)));
 }
-[[nodiscard]] inline Time from_ns(double ns) { return from_us(ns * 1e-3); }
 [[nodiscard]] inline double to_us(Time time) {
     return static_cast<double>(time) / static_cast<double>(kPicosecondsPerMicrosecond);
 }

@@ -427,9 +427,8 @@ int generation_from_speed(const std::string& speed) {
 }
 
 int normalized_family(const std::string& vendor, int family) {
-    // base 15 + (extended << 4)  ->  15 + extended
     const bool amd = vendor == "AuthenticAMD" || vendor == "HygonGenuine";
-    return amd && family > 31 && (family & 15) == 15 ? 15 + (family >> 4) : family;
+    return amd ? normalised_cpu_family(family) : family;
 }
 
 Expected<DeviceTree> read_nccl_xml(const std::string& text, const std::string& name) {

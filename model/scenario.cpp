@@ -8,6 +8,7 @@
 
 #include "model/architecture_library.h"
 #include "model/data_library.h"
+#include "model/hash.h"
 #include "model/import/hf_config.h"
 #include "model/layout_json.h"
 #include "model/machine_json.h"
@@ -133,13 +134,9 @@ Expected<void> inline_reference(Json& document, const std::string& edit,
     return {};
 }
 
-/// FNV-1a over the compact document, as hex.
+/// Names the compact document, as hex.
 std::string digest_of(const Json& document) {
-    std::uint64_t hash = 0xcbf29ce484222325ULL;
-    for (const char c : document.dump()) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    }
-    return fmt::format("{:016x}", hash);
+    return fmt::format("{:016x}", fnv1a(document.dump()));
 }
 
 }  // namespace

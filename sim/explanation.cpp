@@ -47,19 +47,19 @@ class Explainer {
           collectives_(scenario.machine, scenario.collective, constants.collectives),
           constants_(constants) {}
 
-    ExplainedPass explain(const SimulatedPass& pass, const HostConstants& host) {
+    ExplainedPass explain(const SimulatedPass& pass) {
         ExplainedPass out;
         out.name = pass.name;
         out.repeat = pass.repeat;
         out.total_ms = to_ms(pass.times.total);
-        append_terms(out.terms, pass.name, pass_cost(pass.priced, pass.times, host), 1);
+        append_terms(out.terms, pass.name, pass.cost, 1);
         set_shares(out.terms);
         std::map<RowKey, std::size_t> rows;
         for (std::size_t i = 0; i < pass.priced.plan.operations.size(); ++i) {
             const Operation& operation = pass.priced.plan.operations[i];
             const auto [row, fresh] = rows.try_emplace(row_key(operation), out.operations.size());
             if (fresh) {
-                out.operations.push_back(describe(operation, pass.priced.plan.pass));
+                out.operations.push_back(describe(pass, i));
                 out.operations.back().count = 0;
             }
             ExplainedOperation& entry = out.operations[row->second];
@@ -74,19 +74,23 @@ class Explainer {
     }
 
    private:
-    ExplainedOperation describe(const Operation& operation, model::Pass pass) {
+    /// The time is the pass's own; the models are asked again for the formula behind it.
+    ExplainedOperation describe(const SimulatedPass& pass, std::size_t index) {
+        const Operation& operation = pass.priced.plan.operations[index];
+        const PricedOperation& priced = pass.priced.operations[index];
+        const PricedOperationInfo& info = pass.priced.info[index];
         ExplainedOperation out;
-        out.key = operation.key(pass);
+        out.key = operation.key(pass.priced.plan.pass);
         out.role = operation.role;
         out.shape = shape_of(operation);
         out.flops = operation.flops;
-        if (!model::is_collective(operation.kind)) {
+        out.us = to_us(priced.collective ? priced.latency + priced.transport : priced.kernel);
+        out.coverage = info.coverage;
+        out.relative_uncertainty = info.relative_uncertainty;
+        if (!priced.collective) {
             const KernelTime time = kernels_.explain(operation);
             out.bytes = operation.weight_bytes + operation.activation_bytes + operation.cache_bytes;
-            out.us = time.us;
-            out.coverage = time.coverage;
-            out.relative_uncertainty = time.relative_uncertainty;
-            out.formula = time.formula;
+            out.formula = priced.fused ? "inside the all-reduce before it" : time.formula;
             const auto entry = constants_.kernels.entries.find(time.key);
             out.source = entry != constants_.kernels.entries.end() ? entry->second.source
                                                                    : "datasheet: " + time.key;
@@ -98,14 +102,9 @@ class Explainer {
         request.gpus.resize(static_cast<std::size_t>(operation.group));
         std::iota(request.gpus.begin(), request.gpus.end(), 0);
         request.bytes = operation.message_bytes;
-        if (auto time = collectives_.time(request)) {
-            out.us = to_us(time->total);
-            out.coverage = time->coverage;
-            out.relative_uncertainty = time->relative_uncertainty;
-            out.formula = time->formula;
-            out.source = constants_.collective_calibration.empty() ? "published constants"
-                                                                   : constants_.collective_calibration;
-        }
+        if (auto time = collectives_.time(request)) out.formula = time->formula;
+        out.source = constants_.collective_calibration.empty() ? "published constants"
+                                                               : constants_.collective_calibration;
         return out;
     }
 
@@ -147,7 +146,7 @@ std::vector<std::string> equations(const model::Scenario& scenario, const Predic
 
 model::Expected<Explanation> explain(const model::Scenario& scenario, const Prediction& prediction,
                                      const Predictor& predictor, const std::string& pass) {
-    const auto host = with_overrides(predictor.constants().host, scenario.constants);
+    const auto host = predictor.host_constants(scenario);
     if (!host) return tl::unexpected(host.error());
     Explanation out;
     out.scenario = scenario.name;
@@ -157,7 +156,7 @@ model::Expected<Explanation> explain(const model::Scenario& scenario, const Pred
     for (const SimulatedPass& simulated : predictor.passes()) {
         known += (known.empty() ? "" : ", ") + simulated.name;
         if (pass.empty() || pass == simulated.name) {
-            out.passes.push_back(explainer.explain(simulated, *host));
+            out.passes.push_back(explainer.explain(simulated));
         }
     }
     if (out.passes.empty()) {
@@ -166,13 +165,14 @@ model::Expected<Explanation> explain(const model::Scenario& scenario, const Pred
     }
     for (const HostConstantInfo& info : host_constant_table()) {
         const auto reason = scenario.constant_reasons.find(info.name);
-        const bool set = scenario.constants.contains(info.name);
-        out.constants.push_back(
-            {info.name, (*host).*(info.field), info.meaning,
-             !set ? info.source
-                  : "set by the scenario" + (reason == scenario.constant_reasons.end()
-                                                 ? std::string()
-                                                 : ": " + reason->second)});
+        std::string source = info.source;
+        if (scenario.constants.contains(info.name)) {
+            source = "set by the scenario";
+            if (reason != scenario.constant_reasons.end()) source += ": " + reason->second;
+        } else if (predictor.engine_constants(scenario).contains(info.name)) {
+            source = "fitted for " + scenario.engine.name + " (data/calibrations/engines-*.json)";
+        }
+        out.constants.push_back({info.name, (*host).*(info.field), info.meaning, source});
     }
     for (const auto* list : {&scenario.sources, &scenario.machine.sources}) {
         out.sources.insert(out.sources.end(), list->begin(), list->end());

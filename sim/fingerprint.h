@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "model/hash.h"
 #include "model/plan.h"
 #include "model/scenario.h"
 #include "sim/host_constants.h"
@@ -17,7 +18,7 @@ namespace draftboard::sim {
 class Fingerprint {
    public:
     Fingerprint& add(std::uint64_t value) {
-        hash_ = (hash_ ^ value) * 0x100000001b3ULL;
+        hash_ = (hash_ ^ value) * model::kFnvPrime;
         hash_ ^= hash_ >> 29;
         return *this;
     }
@@ -32,7 +33,7 @@ class Fingerprint {
     [[nodiscard]] std::uint64_t value() const { return hash_; }
 
    private:
-    std::uint64_t hash_ = 0xcbf29ce484222325ULL;
+    std::uint64_t hash_ = model::kFnvBasis;
 };
 
 /// Of the machine, the engine's switches and the collective settings: what prices every pass.

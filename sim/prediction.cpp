@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "model/hash.h"
 #include "sim/fingerprint.h"
 
 namespace draftboard::sim {
@@ -16,15 +17,6 @@ using model::Scenario;
 using model::SpeculationMethod;
 
 namespace {
-
-/// FNV-1a: names the random stream of a pass, the same on every platform.
-std::uint64_t stream_of(std::string_view name) {
-    std::uint64_t hash = 0xcbf29ce484222325ULL;
-    for (const char c : name) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    }
-    return hash;
-}
 
 /// The tensor-parallel group's GPUs. Groups are laid out over GPU ordinals; the first stands for all.
 std::vector<int> first_group(const model::Layout& layout) {
@@ -103,7 +95,7 @@ class Cycle {
         pass.fingerprint = fingerprint.value();
         // The draws depend on the pass's name alone: a changed depth does not reshuffle the verify pass.
         pass.times = simulate_pass(priced->operations, static_cast<int>(pricer_.gpus.size()), mode,
-                                   host_, Random(scenario_.seed).fork(stream_of(name)));
+                                   host_, Random(scenario_.seed).fork(model::fnv1a(name)));
         for (const std::string& remark : priced->remarks) add_once(p_.warnings, remark);
         pass.priced = std::move(*priced);
         pass.cost = pass_cost(pass.priced, pass.times, host_);
@@ -217,10 +209,15 @@ const std::map<std::string, double>& Predictor::engine_constants(const Scenario&
     return known == impl_->constants.engines.end() ? kNone : known->second;
 }
 
-model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
-    // Plan the passes of a cycle, price and simulate each on its ranks, add the host, divide tokens by time.
+model::Expected<HostConstants> Predictor::host_constants(const Scenario& scenario) const {
     auto host = with_overrides(impl_->constants.host, engine_constants(scenario));
     if (host) host = with_overrides(*host, scenario.constants);
+    return host;
+}
+
+model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
+    // Plan the passes of a cycle, price and simulate each on its ranks, add the host, divide tokens by time.
+    const auto host = host_constants(scenario);
     if (!host) return tl::unexpected(host.error());
     const model::Speculation& speculation = scenario.speculation;
     auto plans = model::plan_cycle(scenario.architecture, scenario.layout, speculation,

@@ -95,6 +95,9 @@ class Predictor {
     /// The passes of the last predict(), in cycle order, plain first.
     [[nodiscard]] const std::vector<SimulatedPass>& passes() const;
 
+    /// The constants that a prediction of this scenario uses: defaults, the engine's, the scenario's own.
+    [[nodiscard]] model::Expected<HostConstants> host_constants(const model::Scenario& scenario) const;
+
     [[nodiscard]] const CostConstants& constants() const;
     /// What CostConstants::engines says of the scenario's engine; empty: nothing.
     [[nodiscard]] const std::map<std::string, double>& engine_constants(const model::Scenario& scenario) const;

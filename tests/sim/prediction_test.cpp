@@ -214,6 +214,29 @@ TEST(Explanation, Rows_add_up_to_the_kernels_and_collectives_of_the_pass) {
     EXPECT_FALSE(explain(scenario, *prediction, predictor, "nonsense"));
 }
 
+TEST(Explanation, States_the_constants_and_times_that_the_prediction_used) {
+    CostConstants costs;
+    costs.engines["SGLang"] = {{"host.cycle_us", 4321.0}};
+    const model::Scenario scenario =
+        scenario_of("qwen3.5-397b-mtp-founding", {"engine.fused_all_reduce_norm=true"});
+    Predictor predictor(costs);
+    const auto prediction = predictor.predict(scenario);
+    ASSERT_TRUE(prediction);
+    const auto explanation = explain(scenario, *prediction, predictor, "verify");
+    ASSERT_TRUE(explanation);
+    for (const ExplainedConstant& constant : explanation->constants) {
+        if (constant.name != "host.cycle_us") continue;
+        EXPECT_EQ(constant.value, 4321.0);
+    }
+    int fused = 0;
+    for (const ExplainedOperation& row : explanation->passes.front().operations) {
+        if (row.role != "feed_forward.norm") continue;
+        ++fused;
+        EXPECT_EQ(row.us, 0);  // it runs inside the all-reduce before it
+    }
+    EXPECT_EQ(fused, 1);
+}
+
 TEST(Trace, Is_one_json_document_whose_slices_end_with_the_cycle) {
     const model::Scenario scenario = scenario_of("qwen3.5-397b-mtp-founding");
     Predictor predictor(CostConstants{});

@@ -123,7 +123,7 @@ def evaluate(model: Any, inputs: Inputs, aux_layers: list[int]) -> Expected:
     prefill_routing, prompt_hidden = routing, hidden
     margins.append(routing.margin)
 
-    cache = DynamicCache(config=model.config)
+    cache = DynamicCache(config=model.config.get_text_config())
     model(input_ids=row(inputs.prompt), cache=cache, use_cache=True)
     decode, decode_experts = [], []
     for token in inputs.continuation:

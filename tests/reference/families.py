@@ -123,6 +123,13 @@ def published_deepseek(config: dict) -> dict:
     return config
 
 
+def published_qwen3_moe(config: dict) -> dict:
+    """transformers 5 renames num_experts when it saves; the published name and rope fields are put back."""
+    rope = config.pop("rope_parameters")
+    config["num_experts"] = config.pop("num_local_experts", config.get("num_experts"))
+    return {**config, "rope_theta": rope["rope_theta"], "rope_scaling": None}
+
+
 def published_kimi(config: dict) -> dict:
     return {**published_deepseek(config), "model_type": "kimi_k2"}
 
@@ -172,6 +179,7 @@ def make_families() -> list[Family]:
                 rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
             ),
             aux_layers=[0, 1, 2],
+            published_config=published_qwen3_moe,
         ),
         Family(
             "qwen3_5_moe",
@@ -179,6 +187,30 @@ def make_families() -> list[Family]:
             transformers.Qwen3_5MoeForCausalLM,
             lambda: transformers.Qwen3_5MoeTextConfig(**qwen3_5_text_settings()),
             aux_layers=[0, 2, 3],
+            parents=CHAIN_PARENTS,
+            mtp=True,
+        ),
+        Family(
+            "qwen3_5_moe_published",
+            4500,
+            transformers.Qwen3_5MoeForConditionalGeneration,
+            lambda: transformers.Qwen3_5MoeConfig(
+                text_config={**qwen3_5_text_settings(), "num_hidden_layers": 2, "full_attention_interval": 2},
+                vision_config=dict(
+                    depth=1,
+                    hidden_size=8,
+                    intermediate_size=8,
+                    num_heads=2,
+                    out_hidden_size=24,
+                    num_position_embeddings=4,
+                    patch_size=2,
+                ),
+                image_token_id=92,
+                video_token_id=93,
+                vision_start_token_id=94,
+                vision_end_token_id=95,
+            ),
+            aux_layers=[0, 1],
             parents=CHAIN_PARENTS,
             mtp=True,
         ),
@@ -222,13 +254,13 @@ def make_families() -> list[Family]:
             7000,
             deepseek,
             lambda: deepseek_config(
-                vocab_size=64,
+                vocab_size=48,
                 hidden_size=160,
                 intermediate_size=136,
                 moe_intermediate_size=16,
                 num_hidden_layers=2,
                 first_k_dense_replace=1,
-                n_routed_experts=8,
+                n_routed_experts=6,
                 n_group=2,
                 topk_group=1,
                 num_experts_per_tok=2,
@@ -247,7 +279,7 @@ def make_families() -> list[Family]:
                 hidden_size=64,
                 intermediate_size=40,
                 moe_intermediate_size=32,
-                num_hidden_layers=3,
+                num_hidden_layers=2,
                 first_k_dense_replace=1,
                 n_routed_experts=6,
                 n_group=1,
@@ -257,7 +289,7 @@ def make_families() -> list[Family]:
                 rms_norm_eps=1e-5,
                 rope_parameters={**yarn(factor=64.0, mscale=1.0, mscale_all_dim=1.0), "rope_theta": 50000.0},
             ),
-            aux_layers=[0, 1, 2],
+            aux_layers=[0, 1],
             quantization="int4",
             published_config=published_kimi,
         ),

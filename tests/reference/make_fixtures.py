@@ -38,6 +38,7 @@ DRAFT_VOCABULARY = 40
 DRAFT_STEPS = 2
 CHECKED_DIFFERENCE = 1e-4  # --check: other CPUs and BLAS builds add in another order
 MAX_SEEDS = 400
+RESERVED_TOKENS = 4  # the last ids are those of images where a family has a vision tower
 
 
 def write_json(path: Path, content: dict) -> None:
@@ -72,6 +73,7 @@ def load_checkpoint(family: Family, folder: Path) -> Any:
         save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
         config = json.loads((folder / "config.json").read_text())
         config.pop("quantization_config", None)
+        config["model_type"] = family.model_class.config_class.model_type  # kimi_k2 is deepseek_v3 by another name
         write_json(plain / "config.json", config)
         model, report = family.model_class.from_pretrained(
             plain,
@@ -151,20 +153,21 @@ def run_mtp(mtp: Any, target: Any, expected: expected_values.Expected) -> str | 
 def try_seed(family: Family, folder: Path, seed: int) -> tuple[dict[str, torch.Tensor] | None, str]:
     """Writes the checkpoint of one seed. Returns the expected tensors, or None and what is wrong with the seed."""
     config = family.config()
+    text = config.get_text_config()
     zero_centred = family.name.startswith("qwen3_5")
-    tied = bool(getattr(config, "tie_word_embeddings", False))
+    tied = bool(getattr(text, "tie_word_embeddings", False))
     model = family.model_class(config).eval()
     random_weights.fill(model, seed, zero_centred, tied)
     extra: dict[str, torch.Tensor] = {}
     mtp = None
     if family.mtp:
-        mtp = drafters.Qwen35Mtp(config).eval()
+        mtp = drafters.Qwen35Mtp(text).eval()
         random_weights.fill(mtp, seed + 1, zero_centred, prefix="mtp.")
         extra = mtp.checkpoint()
     save_checkpoint(model, family, folder, extra, seed + 3)
     loaded = load_checkpoint(family, folder)
 
-    inputs = expected_values.draw_inputs(config.vocab_size, PROMPT_LENGTH, DECODE_LENGTH, family.parents, seed + 4)
+    inputs = expected_values.draw_inputs(text.vocab_size - RESERVED_TOKENS, PROMPT_LENGTH, DECODE_LENGTH, family.parents, seed + 4)
     expected = expected_values.evaluate(loaded, inputs, family.aux_layers)
     if expected.margin < ROUTING_MARGIN:
         return None, f"routing within {expected.margin:.1e} of a tie"

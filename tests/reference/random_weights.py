@@ -85,6 +85,8 @@ def invisible_tensors(
     before = logits()
     found = []
     for name, tensor in tensors_of(module):
+        if "visual" in name:  # no prompt here has an image
+            continue
         neutral = 0.0
         if is_norm(name) and not (zero_centred_norms and "linear_attn.norm" not in name):
             neutral = 1.0

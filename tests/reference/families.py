@@ -31,6 +31,7 @@ class Family:
     parents: list[int] = field(default_factory=lambda: TREE_PARENTS)
     eagle3: bool = False
     mtp: bool = False
+    fused_experts: bool = False  # the target's experts as one tensor a layer; those of MTP stay one by one
     quantization: str | None = None  # "fp8" or "int4"
     published_config: Callable[[dict], dict] | None = None  # rewrites config.json as the model's publisher writes it
 
@@ -92,7 +93,7 @@ def qwen3_5_text_settings() -> dict[str, Any]:
         linear_num_value_heads=4,
         linear_key_head_dim=8,
         linear_value_head_dim=12,
-        moe_intermediate_size=12,
+        moe_intermediate_size=14,
         shared_expert_intermediate_size=20,
         num_experts=6,
         num_experts_per_tok=2,
@@ -213,6 +214,7 @@ def make_families() -> list[Family]:
             aux_layers=[0, 1],
             parents=CHAIN_PARENTS,
             mtp=True,
+            fused_experts=True,
         ),
         Family(
             "kimi_k2",

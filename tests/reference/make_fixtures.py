@@ -45,6 +45,23 @@ def write_json(path: Path, content: dict) -> None:
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
+def fuse_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """experts.E.{gate,up,down}_proj.weight into experts.gate_up_proj [E, 2I, H] (gate above up) and experts.down_proj [E, H, I]."""
+    fused: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        base, found, leaf = name.partition(".experts.0.")
+        if not found:
+            if ".experts." not in name:
+                fused[name] = tensor
+            continue
+        count = sum(1 for other in tensors if other.startswith(f"{base}.experts.") and other.endswith(f".{leaf}"))
+        part = {kind: [tensors[f"{base}.experts.{e}.{kind}_proj.weight"] for e in range(count)] for kind in ("gate", "up", "down")}
+        pairs = zip(part["gate"], part["up"])
+        fused[f"{base}.experts.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in pairs])
+        fused[f"{base}.experts.down_proj"] = torch.stack(part["down"])
+    return fused
+
+
 def save_checkpoint(model: Any, family: Family, folder: Path, extra: dict[str, torch.Tensor], seed: int) -> None:
     """save_pretrained in BF16 (the correction bias stays F32), then what the family adds: MTP, quantisation, published config."""
     stored = copy.deepcopy(model).to(torch.bfloat16)
@@ -54,7 +71,8 @@ def save_checkpoint(model: Any, family: Family, folder: Path, extra: dict[str, t
             tensor.data = exact[name].clone()
     stored.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    tensors = {**load_file(folder / "model.safetensors"), **extra}
+    tensors = load_file(folder / "model.safetensors")
+    tensors = {**(fuse_experts(tensors) if family.fused_experts else tensors), **extra}
     config = json.loads((folder / "config.json").read_text())
     if family.quantization:
         tensors = quantized_checkpoint.quantize(tensors, family.quantization, seed)

@@ -54,11 +54,7 @@ class Matmul : public testing::TestWithParam<InstructionSet> {
     Matmul() { scratch_.instruction_set = GetParam(); }
     Scratch scratch_;
 };
-INSTANTIATE_TEST_SUITE_P(All, Matmul, testing::ValuesIn(supported_instruction_sets()), [](const auto& set) {
-    std::string name = to_name(set.param);
-    std::erase(name, '-');
-    return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Matmul, testing::ValuesIn(supported_instruction_sets()), set_name);
 
 TEST_P(Matmul, Agrees_with_double_precision_for_any_shape_and_format) {
     for (const model::WeightFormat& format : sample_formats()) {

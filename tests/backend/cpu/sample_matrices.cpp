@@ -2,8 +2,15 @@
 #include "sample_matrices.h"
 
 #include <cstring>
+#include <random>
 
 namespace draftboard::backend::cpu {
+
+std::string set_name(const testing::TestParamInfo<InstructionSet>& info) {
+    std::string name = to_name(info.param);
+    std::erase(name, '-');
+    return name;
+}
 
 std::vector<float> random_floats(std::size_t count, std::uint64_t seed) {
     std::mt19937_64 generator(seed);

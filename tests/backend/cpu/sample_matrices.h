@@ -3,13 +3,18 @@
 // Weight matrices and vectors of random numbers for the tests of the CPU kernels, in every format a matrix is stored in.
 
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
+#include "backend/cpu/instruction_set.h"
 #include "backend/cpu/weight_matrix.h"
 
 namespace draftboard::backend::cpu {
+
+/// For INSTANTIATE_TEST_SUITE_P over supported_instruction_sets().
+[[nodiscard]] std::string set_name(const testing::TestParamInfo<InstructionSet>& info);
 
 [[nodiscard]] std::vector<float> random_floats(std::size_t count, std::uint64_t seed);
 

@@ -59,7 +59,7 @@ struct LoopOptions {
     std::uint64_t seed = 1;
     const std::atomic<bool>* cancel = nullptr;  ///< looked at before each pass of a prompt and each cycle
     /// Tokens of a request as they come, at least one a call.
-    std::function<void(int request, std::span<const int> tokens)> on_tokens;
+    std::function<void(int request, std::span<const int> tokens)> on_tokens = {};
 };
 
 /// What the last cycle did. Times by the steady clock; prefill of requests that joined is not part of the others.

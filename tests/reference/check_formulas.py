@@ -143,7 +143,7 @@ def faults() -> list[tuple[str, Any, str, Wrap]]:
     return [
         ("half rotation in MLA", model, "rotate_mla", lambda _: lambda self, x, c, s: plain_model.rotate_half(x, c, s)),
         ("interleaved rotation in GQA", plain_model, "rotate_half", lambda original: half_as_interleaved),
-        ("cos and sin without the YaRN magnitude", plain_model, "make_rope", rope_changed(mscale=0.7)),
+        ("cos and sin with another YaRN mscale", plain_model, "make_rope", rope_changed(mscale=0.7)),
         ("YaRN ramp without its slow end", plain_model, "make_rope", rope_changed(beta_slow=8.0)),
         ("YaRN without interpolation", plain_model, "make_rope", rope_changed(factor=1.0)),
         ("softmax scale without mscale_all_dim", model, "softmax_scale_of_mla",
@@ -156,6 +156,7 @@ def faults() -> list[tuple[str, Any, str, Wrap]]:
          router(lambda self, x, name, chosen, w, bias: (chosen, w * np.take_along_axis(
              plain_model.softmax(self.linear(x, f"{name}.gate")), chosen, axis=1).sum(-1, keepdims=True)))),
         ("queries and gates in two halves", model, "split_query_and_gate", chunked_gate),
+        ("norms without 1 +", model, "norm", lambda _: lambda self, x, name: self.w[name + ".weight"] * plain_model.rms(x, self.eps)),
         ("gated norm with 1 + w", model, "gated_norm",
          lambda original: lambda self, o, z, name: original(self, o, z, name) + plain_model.rms(o, self.eps) * plain_model.silu(z)),
         ("convolution kernel reversed", model, "convolve", lambda original: lambda self, u, k: original(self, u, k[:, :, ::-1])),

@@ -30,7 +30,8 @@ constexpr std::size_t kShortRow = 2048;
 constexpr std::size_t kPanelFloats = std::size_t{1} << 16;
 /// Tiles that fit the registers: 32 vectors with AVX-512, 16 elsewhere.
 constexpr int kDirectM = N == 16 ? 4 : 2;
-constexpr int kSingleR = N == 16 ? 8 : 4;
+template <class Format>
+constexpr int kSingleR = N == 16 && Format::kElements != 4 ? 8 : 4;
 constexpr int kPanelM = N == 16 ? 6 : 3;
 constexpr int kUpdateVectors = N == 16 ? 16 : 8;
 
@@ -112,7 +113,7 @@ void dot_stored(const float* x, std::ptrdiff_t x_stride, const StoredRows& w, st
     const std::byte* row[R];
     const float* scales[R];
     V acc[M][R];
-    typename Format::Watch watch[R];
+    typename Format::Watch watch;
     for (int r = 0; r < R; ++r) {
         const std::size_t at = r0 + static_cast<std::size_t>(std::min(r, count - 1));
         row[r] = w.row(at);
@@ -130,7 +131,7 @@ void dot_stored(const float* x, std::ptrdiff_t x_stride, const StoredRows& w, st
         DRAFTBOARD_UNROLL
         for (int r = 0; r < R; ++r) {
             unit[r] = Format::load(row[r], scales[r], w.index, u);
-            watch[r].look(unit[r]);
+            watch.look(unit[r]);
         }
         if (M == 1 && ahead != 0) {
             DRAFTBOARD_UNROLL
@@ -140,15 +141,20 @@ void dot_stored(const float* x, std::ptrdiff_t x_stride, const StoredRows& w, st
         dot.template step<0>();
     }
     store_sums<M, R>(acc, y + r0, y_stride, count);
-    for (int r = 0; r < count; ++r) {
-        if (HWY_LIKELY(!watch[r].has_nan())) continue;
-        for (int i = 0; i < M; ++i) y[i * y_stride + static_cast<std::ptrdiff_t>(r0) + r] = std::numeric_limits<float>::quiet_NaN();
+    if (HWY_UNLIKELY(watch.has_nan())) {
+        // One of the rows: which?
+        for (int r = 0; r < count; ++r) {
+            typename Format::Watch row_watch;
+            for (std::size_t u = 0; u < units; ++u) row_watch.look(Format::load(row[r], scales[r], w.index, u));
+            if (!row_watch.has_nan()) continue;
+            for (int i = 0; i < M; ++i) y[i * y_stride + static_cast<std::ptrdiff_t>(r0) + r] = std::numeric_limits<float>::quiet_NaN();
+        }
     }
 }
 
 template <class Format>
 void matmul_direct(const float* x, std::int64_t m, std::ptrdiff_t x_stride, const StoredRows& w, float* y, std::ptrdiff_t y_stride) {
-    const std::size_t rows = m == 1 ? kSingleR : 4;
+    const std::size_t rows = m == 1 ? kSingleR<Format> : 4;
     for (std::size_t r = 0; r < w.count; r += rows) {
         const int count = static_cast<int>(std::min(rows, w.count - r));
         for (std::int64_t i = 0; i < m;) {
@@ -156,7 +162,7 @@ void matmul_direct(const float* x, std::int64_t m, std::ptrdiff_t x_stride, cons
             float* yi = y + i * y_stride;
             const std::int64_t left = std::min<std::int64_t>(m - i, kDirectM);
             if (m == 1) {
-                dot_stored<Format, 1, kSingleR>(xi, x_stride, w, r, count, yi, y_stride);
+                dot_stored<Format, 1, kSingleR<Format>>(xi, x_stride, w, r, count, yi, y_stride);
             } else if (left == 1) {
                 dot_stored<Format, 1, 4>(xi, x_stride, w, r, count, yi, y_stride);
             } else if (left == 2) {

@@ -130,7 +130,6 @@ struct NamedConstant {
 [[nodiscard]] model::Json to_json(const CollectiveConstants& constants);
 
 /// "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive".
-[[nodiscard]] std::string_view collective_name(model::OperationKind operation);
 [[nodiscard]] std::optional<model::OperationKind> collective_from_name(std::string_view name);
 
 }  // namespace draftboard::sim

@@ -31,6 +31,8 @@ struct HostConstants {
     double kernel_gap_us = 0.5;
     /// The same between kernels launched one by one into a stream that has work queued, us.
     double stream_gap_us = 1.4;
+    /// From a kernel's end to the host's return from waiting for it, us.
+    double sync_us = 1.35;
     /// Standard deviation of log(kernel time) between ranks.
     double kernel_jitter = 0.01;
     /// Host work of one cycle that nothing hides: results to the host, scheduling, next inputs, us.

@@ -331,6 +331,9 @@ KernelTime KernelModel::price(const model::Operation& operation, bool with_formu
     const KernelConstants& constants = match.entry->constants;
     const KernelWork work = kernel_work(operation);
     time.us = kernel_us(constants, work);
+    const Terms terms = terms_of(constants, work, false);
+    const double occupied = std::max(terms.bytes, terms.flops);
+    time.occupied_us = occupied < time.us ? occupied : time.us;
     time.key = match.entry->key;
     time.coverage = constants.coverage;
     double error = constants.relative_error;
@@ -342,7 +345,6 @@ KernelTime KernelModel::price(const model::Operation& operation, bool with_formu
     }
     time.relative_uncertainty = error;
     if (with_formula) {
-        const Terms terms = terms_of(constants, work, false);
         const double residual = residual_factor(constants.residuals, work.m);
         time.formula = fmt::format(
             "max({:.2f}, {:.2f} + {:.2f} + sqrt({:.2f}^2 + {:.2f}^2 + {:.2f}^2)) x {:.3f} = {:.2f} us "

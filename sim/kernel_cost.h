@@ -83,6 +83,7 @@ using ImplementationChoice = std::map<std::string, std::string>;
 
 struct KernelTime {
     double us = 0;
+    double occupied_us = 0;  ///< max(b, f), at most us: what a kernel beside it can't use meanwhile
     double relative_uncertainty = 0;
     Coverage coverage = Coverage::datasheet;
     KernelKey key;        ///< the entry that priced it

@@ -65,6 +65,7 @@ class Cycle {
         pricer_.fused_all_reduce_norm = scenario.engine.fused_all_reduce_norm;
         pricer_.shared_context = scenario.workload.shared_context;
         pricer_.l2_bytes = scenario.machine.gpu.l2_bytes;
+        pricer_.host_sync_after = scenario.engine.host_sync_after;
         passes_.clear();
         add_surroundings(surroundings_, scenario);
         add_launch_costs(surroundings_, host);
@@ -87,6 +88,9 @@ class Cycle {
             passes_.push_back(std::move(*known));
             return passes_.back().cost;
         }
+        const int side_by_side = scenario_.engine.overlap_token_limit;
+        pricer_.overlap_shared_experts = scenario_.engine.overlap_shared_experts &&
+                                         (side_by_side == 0 || rows <= side_by_side);
         auto priced = pricer_.price(std::move(plan), mode);
         if (!priced) return tl::unexpected(priced.error());
         SimulatedPass pass;
@@ -177,6 +181,15 @@ void fill_rates(const Scenario& scenario, Prediction& p) {
     p.coverage = overall_coverage(p.terms);
 }
 
+bool runs_role(const std::vector<SimulatedPass>& passes, const std::string& role) {
+    for (const SimulatedPass& pass : passes) {
+        for (const model::Operation& operation : pass.priced.plan.operations) {
+            if (operation.role == role && !model::is_collective(operation.kind)) return true;
+        }
+    }
+    return false;
+}
+
 model::MemoryFit fit_memory(const Scenario& scenario) {
     model::MemoryDemand demand;
     demand.sequences = scenario.sequences_per_replica();
@@ -263,6 +276,11 @@ model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
     set_shares(p.plain_terms);
     fill_rates(scenario, p);
     for (const std::string& note : speculation.notes()) add_once(p.warnings, note);
+    for (const std::string& role : engine.host_sync_after) {
+        if (!runs_role(impl_->passes, role)) {
+            add_once(p.warnings, "engine.host_sync_after: no kernel of any pass is called " + role);
+        }
+    }
     for (const std::string& path : scenario.unknown_fields) {
         add_once(p.warnings, "the scenario's field " + path + " is not known and was ignored");
     }

@@ -240,6 +240,10 @@ Expected<Scenario> scenario_from_document(const Json& document, const std::strin
     auto machine = read_machine(document["machine"], source, data_directory, directory);
     if (!machine) return tl::unexpected(machine.error());
     scenario.machine = std::move(*machine);
+    if (is_cpu(scenario.machine.gpu)) {  // the CPU engine computes in float, whatever the checkpoint was made for
+        scenario.architecture.activation_format = NumberFormat::fp32;
+        scenario.architecture.kv_format = NumberFormat::fp32;
+    }
     scenario.routing = routing_from_json(reader.at("routing"));
     if (scenario.routing.kind == RoutingKind::trace) {
         const fs::path file(scenario.routing.trace_file);

@@ -12,6 +12,7 @@
 #include "sim/collective_network.h"
 #include "sim/custom_collective.h"
 #include "sim/nccl_collective.h"
+#include "sim/shared_memory_collective.h"
 
 namespace draftboard::sim {
 
@@ -123,6 +124,28 @@ struct CollectiveModel::Impl {
         }
     }
 
+    [[nodiscard]] Expected<CollectiveTime> price_shared_memory(const CollectiveRequest& request, int ranks) const {
+        const auto priced = shared_memory_time(constants.shared_memory, request.operation, settings.algorithm, ranks,
+                                               static_cast<double>(request.bytes));
+        if (!priced) return tl::unexpected(priced.error());
+        CollectiveTime time;
+        time.choice.implementation = Implementation::one_shot;
+        time.choice.algorithm = settings.algorithm;
+        time.choice.protocol = Protocol::simple;
+        time.choice.through_host = true;
+        time.latency = from_us(std::min(priced->latency_us, 1e12));
+        time.transport = from_us(std::min(priced->transport_us, 1e12));
+        time.total = time.latency + time.transport;
+        time.skew = from_us(std::min(priced->skew_us, 1e12));
+        time.skew_share = priced->skew_share;
+        time.coverage = constants.shared_memory.empty() ? Coverage::datasheet
+                                                        : (priced->inside ? Coverage::measured : Coverage::extrapolated);
+        time.relative_uncertainty = time.coverage == Coverage::measured ? priced->relative_error
+                                                                        : std::max(kExtrapolatedError, priced->relative_error);
+        time.formula = priced->formula;
+        return time;
+    }
+
     [[nodiscard]] Expected<CollectiveTime> price(const CollectiveRequest& request) {
         CollectiveTime time;
         const int ranks = static_cast<int>(request.gpus.size());
@@ -133,6 +156,7 @@ struct CollectiveModel::Impl {
                 ranks == 1 ? "one GPU: nothing to exchange" : "no bytes: nothing to exchange";
             return time;
         }
+        if (model::is_cpu(machine.gpu)) return price_shared_memory(request, ranks);
         Expected<CollectiveTerms> terms = CollectiveTerms{};
         std::string why_not = "nccl";
         if (settings.implementation != Implementation::nccl) {

@@ -17,6 +17,7 @@
 
 #include "model/json_reader.h"
 #include "model/plan.h"
+#include "sim/shared_memory_collective.h"
 
 namespace draftboard::sim {
 
@@ -98,6 +99,9 @@ struct CollectiveConstants {
     /// CPU's name.
     double inter_cpu_gb_s = 0;
     double peer_ranks = 0;
+
+    /// Ranks that are CPU cores: by number of ranks, from the kernel calibration of that CPU.
+    std::vector<SharedMemoryConstants> shared_memory;
 
     std::string name = "defaults";
     std::string system;                       ///< of the measurements

@@ -100,6 +100,7 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
     std::vector<Time> occupied;
     occupied.reserve(plan.operations.size());
     bool after_all_reduce = false;
+    Time worked = 0;  // kernels since the last collective
     for (const Operation& operation : plan.operations) {
         PricedOperation priced;
         PricedOperationInfo info;
@@ -117,6 +118,8 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
             priced.collective = true;
             priced.latency = time->latency;
             priced.transport = time->transport;
+            priced.skew = time->skew + static_cast<Time>(std::llround(time->skew_share * static_cast<double>(worked)));
+            worked = 0;
             info.coverage = time->coverage;
             info.relative_uncertainty = time->relative_uncertainty;
             for (const std::string& remark : time->remarks) {
@@ -130,6 +133,7 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
                 shared_context ? kernels->time(with_shared_context(operation, l2_bytes))
                                : kernels->time(operation);
             priced.kernel = from_us(time.us);
+            worked += priced.kernel;
             occupied.back() = from_us(time.occupied_us);
             priced.host_sync = std::find(host_sync_after.begin(), host_sync_after.end(),
                                          operation.role) != host_sync_after.end();
@@ -198,7 +202,7 @@ PassCost pass_cost(const PricedPass& pass, const PassTimes& times, const HostCon
                     .add(static_cast<double>(at.contention), kContentionError, Coverage::datasheet);
             }
             of(TermKind::launch)
-                .add(static_cast<double>(at.idle), host.relative_uncertainty, Coverage::datasheet);
+                .add(static_cast<double>(at.idle), host.relative_uncertainty, host.coverage);
             if (operation.collective) {
                 wait += static_cast<double>(at.wait);
                 of(TermKind::latency)
@@ -212,7 +216,7 @@ PassCost pass_cost(const PricedPass& pass, const PassTimes& times, const HostCon
             previous = at.end;
         }
         wait += static_cast<double>(times.total - previous);  // for the last rank to finish
-        of(TermKind::wait).add(wait, host.relative_uncertainty, Coverage::datasheet);
+        of(TermKind::wait).add(wait, host.relative_uncertainty, host.coverage);
         most_wait = r == 0 ? wait : std::max(most_wait, wait);
         least_wait = r == 0 ? wait : std::min(least_wait, wait);
     }

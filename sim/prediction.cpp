@@ -30,7 +30,7 @@ void add_once(std::vector<std::string>& list, const std::string& text) {
 }
 
 Term host_term(double ms, const HostConstants& host) {
-    return {"host", ms, 0, ms * host.relative_uncertainty, Coverage::datasheet};
+    return {"host", ms, 0, ms * host.relative_uncertainty, host.coverage};
 }
 
 std::string verdict_of(const Scenario& scenario, const Prediction& p) {
@@ -165,17 +165,17 @@ void fill_cycle(const Scenario& scenario, const HostConstants& host, const PassC
         speculation.acceptance, speculation.acceptance_length(), speculation.steps);
 }
 
-void fill_rates(const Scenario& scenario, Prediction& p) {
+void fill_rates(const Scenario& scenario, const HostConstants& host, Prediction& p) {
     const TimeUncertainty sigma = combine(p.terms, p.plain_terms);
     const double length_sigma = log_sigma_of(p.acceptance_length);
-    const double rate_sigma = std::hypot(sigma.cycle, length_sigma, kRunSigma);
+    const double rate_sigma = std::hypot(sigma.cycle, length_sigma, host.run_sigma);
     const double sequences = scenario.workload.concurrency;
     const double per_user = p.acceptance_length.value / p.cycle_ms * 1e3;
     const double plain_per_user = 1e3 / p.plain_step_ms;
     p.per_user_tokens_per_second = interval_around(per_user, rate_sigma);
     p.tokens_per_second = interval_around(per_user * sequences, rate_sigma);
     p.plain_tokens_per_second =
-        interval_around(plain_per_user * sequences, std::hypot(sigma.plain, kRunSigma));
+        interval_around(plain_per_user * sequences, std::hypot(sigma.plain, host.run_sigma));
     p.speedup = interval_around(per_user / plain_per_user, std::hypot(sigma.ratio, length_sigma));
     p.break_even_acceptance_length = p.cycle_ms / p.plain_step_ms;
     p.coverage = overall_coverage(p.terms);
@@ -274,7 +274,7 @@ model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
     }
     set_shares(p.terms);
     set_shares(p.plain_terms);
-    fill_rates(scenario, p);
+    fill_rates(scenario, *host, p);
     for (const std::string& note : speculation.notes()) add_once(p.warnings, note);
     for (const std::string& role : engine.host_sync_after) {
         if (!runs_role(impl_->passes, role)) {

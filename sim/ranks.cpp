@@ -138,7 +138,7 @@ class Pass {
         const std::size_t index = ranks_[r].next;
         if (++arrived_ < ranks_.size()) return;
         arrived_ = 0;
-        const Time everybody = engine_.now();
+        const Time everybody = engine_.now() + operations_[index].skew;
         const Time end = everybody + operations_[index].latency + operations_[index].transport;
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
             OperationTimes& times = at(i, index);

@@ -53,6 +53,7 @@ struct PricedOperation {
     Time kernel = 0;           ///< not for collectives
     Time latency = 0;          ///< collectives
     Time transport = 0;        ///< collectives
+    Time skew = 0;             ///< collectives: lateness of the last rank that no rank's own clock holds; counted as wait
 };
 
 /// When an operation ran on one rank, and what its time was made of.

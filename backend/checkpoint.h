@@ -4,22 +4,24 @@
 // model.safetensors.index.json. Gives tensors by name and the architecture that config.json describes. It does not know
 // what the tensors mean (cpu/model_weights.h does).
 
-#include <optional>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backend/eagle3_config.h"
 #include "backend/numerics.h"
 #include "backend/safetensors.h"
 #include "model/architecture.h"
-#include "model/speculation.h"
 
 namespace draftboard::backend {
 
 class Checkpoint {
    public:
     /// `path`: a folder. An index that names missing files, files that hold tensors twice or leave listed ones out,
-    /// and names that leave the folder ("../x") are errors.
+    /// and names that leave the folder ("../x") are errors. Files are mapped, not copied: one that is cut short by
+    /// another program while it is open ends this one with a bus error, as with every mapped file.
     [[nodiscard]] static model::Expected<Checkpoint> open(const std::string& path);
 
     [[nodiscard]] const std::string& path() const { return path_; }
@@ -31,19 +33,21 @@ class Checkpoint {
     [[nodiscard]] std::vector<std::string> names() const;
     [[nodiscard]] std::uint64_t bytes() const;
 
-    /// From config.json (model/import/hf_config.h). An EAGLE-3 head's folder has none: see eagle3_head().
+    /// From config.json (model/import/hf_config.h). An EAGLE-3 head's folder describes no model of its own: see eagle3().
     [[nodiscard]] model::Expected<model::Architecture> architecture() const;
     [[nodiscard]] model::Expected<Numerics> numerics() const;
-    /// The head that config.json describes (architectures: LlamaForCausalLMEagle3, ...), and the target layers whose inputs it reads.
-    struct Eagle3 {
-        model::Eagle3Head head;
-        std::vector<int> aux_layers;  ///< hidden states at the input of these target layers, ascending
-    };
+    /// The head that config.json describes (architectures: LlamaForCausalLMEagle3, ...). Its weight format and whether it
+    /// has an embedding of its own come from the tensors.
+    using Eagle3 = Eagle3Description;
+    [[nodiscard]] bool is_eagle3_head() const;
     [[nodiscard]] model::Expected<Eagle3> eagle3(const model::Architecture& target) const;
     /// byte_tokenizer.json is there: tokens 0..255 are bytes.
     [[nodiscard]] bool has_byte_tokenizer() const { return byte_tokenizer_; }
 
    private:
+    [[nodiscard]] std::string config_path() const;
+    model::Expected<void> add_file(const std::string& file);
+
     std::string path_;
     std::string config_;
     bool byte_tokenizer_ = false;

@@ -28,6 +28,8 @@ struct Yarn {
 
 struct Numerics {
     double norm_epsilon = 1e-6;
+    /// Of MLA's q_a and kv_a norms: DeepSeek's code builds them with its class default whatever rms_norm_eps says.
+    double latent_norm_epsilon = 1e-6;
     /// Norm weights are stored as their difference from 1 (Qwen3-Next, Qwen3.5): y = x / rms (1 + w).
     bool norm_plus_one = false;
     double rope_theta = 10000;
@@ -39,8 +41,9 @@ struct Numerics {
     int begin_token = -1;           ///< bos_token_id, -1: none
 };
 
-/// `config` is the text of config.json; `architecture` what model/import/hf_config.h made of it. Errors name the file,
-/// the field and what is supported (rope types other than default and yarn, activations other than silu are not).
+/// `config` is the text of config.json; `architecture` what model/import/hf_config.h made of it (model_type, max_context
+/// and the kind of the first mixer are used). Errors name the file, the field and what is supported (rope types other
+/// than default and yarn, activations other than silu are not).
 [[nodiscard]] model::Expected<Numerics> read_numerics(std::string_view config, const std::string& name,
                                                       const model::Architecture& architecture);
 

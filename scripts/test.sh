@@ -121,6 +121,7 @@ fi
 say "summary of ${sections[*]} after ${SECONDS} s"
 cat "$summary"
 if (( ${#failed[@]} > 0 )); then
+    if chosen fuzz && [[ -s build-fuzz/fuzz_failures.txt ]]; then cat build-fuzz/fuzz_failures.txt; fi
     printf 'FAILED: %s\n' "${failed[@]}"
     exit 1
 fi

@@ -2,13 +2,12 @@
 #pragma once
 // Routing of tokens to experts, and the routed experts themselves.
 //
-//   softmax   s = softmax(logits); the k largest; weights s / sum of the k if normalised
+//   softmax   s = softmax(logits); the k largest; weights s, / sum of the k if normalised, x routed_scaling
 //   sigmoid   s = sigmoid(logits); chosen by s + bias: groups of experts are ranked by the sum of their two best, the best
 //             top_groups stay, then the k largest; weights are s (without bias), / (sum + 1e-20) if normalised, x routed_scaling
-// Ties go to the lower expert.
+// Ties go to the lower expert; a NaN is chosen last. An expert's output has the same bits whatever the number of tokens.
 
 #include <cstdint>
-#include <vector>
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/model_weights.h"

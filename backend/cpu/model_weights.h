@@ -2,17 +2,21 @@
 #pragma once
 // The weights of one rank, sorted by what they are for, cut as model/sharding.h says. load_weights() takes them from a
 // checkpoint by their Hugging Face names, random_weights() makes them up (for tests and for timing shapes without a
-// checkpoint). rank.h executes the plan with them.
+// checkpoint). rank.h executes the plan with them. weight_builder.h knows names and shares, checkpoint_source.h storage,
+// engine_limits.h what is refused.
 //
-// Shares of rank r of A attention ranks or T tensor ranks:
-//   rows (output features)     q heads, kv heads (replicated when fewer than ranks), gate/up widths, vocabulary
+// Shares of rank r of A attention ranks (r mod A) or T tensor ranks; A = T without data-parallel attention:
+//   rows (output features)     q heads, kv heads (replicated when fewer than ranks), gate/up widths, LM head's vocabulary / T,
+//                              embedding's vocabulary / A
 //   columns (input features)   o_proj, out_proj, down_proj
 //   whole                      norms, MLA's a projections, routers, shared gates, EAGLE-3's fc, MTP's projection
 //   experts                    T-sharded widths (EP 1), or whole experts [r E/EP, (r+1) E/EP)
+// fp16 tensors are held as fp32; other formats stay as stored.
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -46,7 +50,7 @@ struct GqaWeights {
     std::vector<float> q_norm;  ///< head_dim (per head) or empty
     std::vector<float> k_norm;
     WeightMatrix o;
-    std::vector<float> o_bias;
+    std::vector<float> o_bias;  ///< of attention rank 0 alone, because the ranks' outputs are summed
 };
 
 /// Projected channels of one row: q | k | v (2 key_width + value_width), z (value_width), b, a (value heads each).
@@ -75,7 +79,7 @@ struct MoeWeights {
 };
 
 struct LayerWeights {
-    std::vector<float> mixer_norm;
+    std::vector<float> mixer_norm;         ///< empty in an EAGLE-3 head: see DraftFusion
     std::vector<float> feed_forward_norm;
     std::variant<MlaWeights, GqaWeights, DeltaNetWeights> mixer;
     std::variant<DenseWeights, MoeWeights> feed_forward;
@@ -90,7 +94,7 @@ struct DraftFusion {
 };
 
 struct ModelWeights {
-    std::shared_ptr<const WeightMatrix> embedding;  ///< rows [rank V/T, (rank+1) V/T)
+    std::shared_ptr<const WeightMatrix> embedding;  ///< rows [a V/A, (a+1) V/A), a = rank mod A
     std::vector<LayerWeights> layers;
     std::vector<float> final_norm;
     std::shared_ptr<const WeightMatrix> lm_head;    ///< rows of this rank
@@ -100,7 +104,8 @@ struct ModelWeights {
 /// Of the target. Errors name the tensor: missing, of another shape or type than the architecture says.
 [[nodiscard]] model::Expected<ModelWeights> load_weights(const Checkpoint& checkpoint, const model::Architecture& architecture,
                                                          const Numerics& numerics, const model::Layout& layout, int rank);
-/// The MTP module stored with the target; `target` lends its embedding and LM head.
+/// The first MTP module stored with the target. `target` lends its embedding and LM head; copies of them in the module
+/// (DeepSeek-V3 has them) are read only where they differ.
 [[nodiscard]] model::Expected<ModelWeights> load_mtp(const Checkpoint& checkpoint, const model::Architecture& architecture,
                                                      const Numerics& numerics, const model::Layout& layout, int rank,
                                                      const ModelWeights& target);
@@ -109,9 +114,26 @@ struct ModelWeights {
 [[nodiscard]] model::Expected<ModelWeights> load_eagle3(const Checkpoint& head, const model::Architecture& head_architecture,
                                                         const model::Architecture& target_architecture,
                                                         const model::Layout& layout, int rank, const ModelWeights& target);
-/// Gaussian weights of standard deviation 1/sqrt(columns), norms 1: the same function whatever the layout, because each
-/// tensor is drawn whole from (seed, its name) and then cut. Formats as the architecture says (bf16, fp32, fp8 blocks, int4 groups).
+
+/// Tensors that none of the above reads, by name: of a target with its MTP module, or of a head. Rotary tables, vision
+/// parts and scales of activations and caches, which the engine does without, are not listed. Reads no data.
+[[nodiscard]] model::Expected<std::vector<std::string>> unread_tensors(const Checkpoint& checkpoint,
+                                                                       const model::Architecture& architecture,
+                                                                       const Numerics& numerics);
+[[nodiscard]] model::Expected<std::vector<std::string>> unread_eagle3_tensors(const Checkpoint& head,
+                                                                              const model::Architecture& head_architecture,
+                                                                              const model::Architecture& target_architecture);
+
+/// Weights of standard deviation 1/sqrt(columns), norms 1: the same function whatever the layout, because each element
+/// depends on (seed, tensor, place) alone (random_source.h). Formats as the architecture says.
 [[nodiscard]] model::Expected<ModelWeights> random_weights(const model::Architecture& architecture, const model::Layout& layout,
                                                            int rank, std::uint64_t seed);
+[[nodiscard]] model::Expected<ModelWeights> random_mtp(const model::Architecture& architecture, const model::Layout& layout,
+                                                       int rank, std::uint64_t seed, const ModelWeights& target);
+/// `aux_layers`: hidden states of the target that fc reads. The draft vocabulary is spread evenly over the target's.
+[[nodiscard]] model::Expected<ModelWeights> random_eagle3(const model::Architecture& head_architecture, int aux_layers,
+                                                          const model::Architecture& target_architecture,
+                                                          const model::Layout& layout, int rank, std::uint64_t seed,
+                                                          const ModelWeights& target);
 
 }  // namespace draftboard::backend::cpu

@@ -52,11 +52,15 @@ struct WeightMatrix {
 
     [[nodiscard]] const std::byte* row(std::int64_t r) const { return data.data() + static_cast<std::size_t>(r) * row_bytes; }
     [[nodiscard]] double stored_bytes() const { return format.bytes(rows, columns); }
+    /// Of element (r, c); 1 where the format has no scales.
+    [[nodiscard]] float scale(std::int64_t r, std::int64_t c) const;
     /// One row as floats; output has `columns` elements.
     void dequantize_row(std::int64_t r, float* output) const;
 };
 
-/// Row-aligned zero matrix of a format, without scales filled in.
+/// Whether a matrix can hold a format: bf16, fp32, fp8_e4m3 and int4.
+[[nodiscard]] bool can_store(model::NumberFormat format);
+/// Row-aligned zero matrix of a format that can_store() accepts, without scales filled in.
 [[nodiscard]] WeightMatrix make_matrix(std::int64_t rows, std::int64_t columns, const model::WeightFormat& format);
 /// From floats, rounded to nearest even; bf16 or fp32 only.
 [[nodiscard]] WeightMatrix matrix_from_floats(std::span<const float> values, std::int64_t rows, std::int64_t columns,

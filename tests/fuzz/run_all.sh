@@ -11,7 +11,8 @@ Runs the fuzz targets in BUILD_DIR (default build-fuzz; `cmake --preset fuzz` ma
 the seeds in tests/fixtures, on a corpus that is thrown away. Prints a line for each target.
   FUZZ_SECONDS   seconds a target (default 60)
   FUZZ_JOBS      targets at a time (default 2)
-Inputs that crash are kept in BUILD_DIR/crashes/TARGET; run BUILD_DIR/tests/fuzz/TARGET FILE to see one again.
+Inputs that crash are kept in BUILD_DIR/crashes/TARGET; run BUILD_DIR/tests/fuzz/TARGET FILE to see one again. What failed,
+with small inputs in base64, also goes to BUILD_DIR/fuzz_failures.txt.
 TEXT
 }
 
@@ -36,6 +37,22 @@ work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+: >"$build/fuzz_failures.txt"
+
+# describe_failure NAME STATUS LOG CRASHES: what went wrong, and the input that shows it, in a few lines.
+describe_failure() {
+    printf '%s: exit %s\n' "$1" "$2"
+    grep -E -m 4 'ERROR|SUMMARY|runtime error|deadly signal|ALARM' "$3" | cut -c1-300 | sed 's/^/    /' || true
+    grep -E -m 6 '^ +#[0-9]+ .* draftboard::' "$3" | cut -c1-240 || true
+    local input
+    input=$(find "$4" -type f -newer "$work/started" | head -n 1)
+    if [[ -n $input ]] && (( $(stat -c %s "$input") <= 1500 )); then
+        printf '    input %s in base64: %s\n' "$(basename "$input")" "$(base64 -w 0 "$input")"
+    elif [[ -n $input ]]; then
+        printf '    input %s, %s bytes\n' "$input" "$(stat -c %s "$input")"
+    fi
+}
+touch "$work/started"
 
 # Runs one target; writes its summary line to $work/NAME.line, and "ok" or "failed" to $work/NAME.result.
 run_target() {
@@ -71,6 +88,7 @@ run_target() {
             grep -E -m 3 'ERROR|SUMMARY|runtime error|deadly signal' "$log" | sed 's/^/    /' || true
             tail -n 25 "$log" | sed 's/^/    /'
         } >"$work/$name.line"
+        describe_failure "$name" "$status" "$log" "$crashes" >"$work/$name.failure"
     fi
 }
 
@@ -97,6 +115,7 @@ failed=0
 for name in "${names[@]}"; do
     cat "$work/$name.line"
     [[ $(cat "$work/$name.result") == ok ]] || failed=$(( failed + 1 ))
+    if [[ -f $work/$name.failure ]]; then cat "$work/$name.failure" >>"$build/fuzz_failures.txt"; fi
 done
 if (( failed > 0 )); then
     echo "fuzz: $failed of ${#names[@]} FAILED"

@@ -2,14 +2,18 @@
 #pragma once
 // Attention of the rows of one sequence over its cache, with a tree mask. All rows see slots [0, context); row i also sees
 // the slots of itself and its ancestors: slot context + u for uncommitted row u. The rows of the pass are the uncommitted rows
-// first_row .. first_row + rows - 1; parents[u] is the parent of uncommitted row u (-1: none), for all u below first_row + rows.
+// first_row .. first_row + rows - 1; parents[u] < u is the parent of uncommitted row u (-1: none), for all u below
+// first_row + rows; parents == nullptr is a chain.
 //
 //   p = softmax over visible slots s of  scale q . k_s,      out = sum_s p_s v_s       (online: blocks of slots, running maximum)
 //
+// Blocks are counted in what the row sees (attention_slots.h): its result has the same bits in a pass of any number of rows, in
+// a chain or a tree, and whether its ancestors are committed or not.
+//
 //   gqa  cache: keys and values, slot after slot, kv_heads x dim each. Query head h reads kv head h / (heads / kv_heads).
-//        bytes: 2 context kv_heads dim x 4, read once a call; flops: 4 rows heads dim context
+//        bytes: 2 context kv_heads dim x 4, read once for each 32 pairs of row and query head of a kv head; flops: 4 rows heads dim context
 //   mla  cache: latent + rope numbers a slot, shared by all heads; q of a head is (latent | rope), k the whole slot, v its latent.
-//        bytes: context (latent + rope) x 4; flops: 2 rows heads context (2 latent + rope)
+//        bytes: context (latent + rope) x 4, once for each 32 pairs of row and head; flops: 2 rows heads context (2 latent + rope)
 
 #include <cstdint>
 

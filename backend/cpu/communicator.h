@@ -5,7 +5,9 @@
 // the algorithm, so all ranks hold the same bits and every run gives the same.
 //
 //   one_shot  each rank reads the buffers of all others:                       (R - 1) n bytes read a rank, 2 barriers
-//   ring      reduce-scatter then all-gather of n / R parts in 2 (R - 1) steps: 2 (R - 1) / R n bytes read a rank, 2 R barriers
+//   ring      reduce-scatter (rank r sums part r of all), then the parts go round from neighbour to neighbour in R - 1 steps:
+//                                                                              2 (R - 1) / R n bytes read a rank, R + 1 barriers
+// A ring that passes partial sums on would add each part in another order; here every part is added from rank 0 up.
 //
 // Barriers spin for a while, then yield: with more ranks than cores they still make progress.
 
@@ -28,6 +30,8 @@ class Communicator {
    public:
     explicit Communicator(int ranks);
     ~Communicator();
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
     [[nodiscard]] int ranks() const;
 
     void barrier(int rank);

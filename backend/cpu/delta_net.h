@@ -43,6 +43,7 @@ void delta_net_row(const DeltaNetSizes& sizes, const DeltaNetParameters& paramet
                    float* output, Scratch& scratch);
 
 /// y = rms_norm(x) * w * silu(z), head by head.
-void gated_rms_norm(const float* x, const float* z, const float* weight, int heads, int width, double epsilon, float* y);
+void gated_rms_norm(const float* x, const float* z, const float* weight, int heads, int width, double epsilon, float* y,
+                    InstructionSet set = best_instruction_set());
 
 }  // namespace draftboard::backend::cpu

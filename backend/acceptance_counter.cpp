@@ -110,6 +110,35 @@ model::Json AcceptanceCounter::to_json(const std::string& source) const {
     return json;
 }
 
+AcceptanceCounter together(const std::vector<AcceptanceSet>& sets) {
+    AcceptanceCounter all;
+    for (const AcceptanceSet& set : sets) all.add(set.counter);
+    return all;
+}
+
+model::Json acceptance_document(const std::vector<AcceptanceSet>& sets, const std::string& source) {
+    const AcceptanceCounter all = together(sets);
+    model::Acceptance acceptance = all.acceptance(source);
+    double sum = 0;
+    for (const AcceptanceSet& set : sets) sum += set.counter.acceptance_length().value;
+    const double mean = sets.empty() ? 1 : sum / static_cast<double>(sets.size());
+    double squares = 0;
+    for (const AcceptanceSet& set : sets) squares += std::pow(set.counter.acceptance_length().value - mean, 2);
+    if (sets.size() > 1) acceptance.relative_spread = std::sqrt(squares / static_cast<double>(sets.size() - 1)) / mean;
+
+    model::Json json = model::acceptance_to_json(acceptance);
+    json["format"] = "draftboard.acceptance";
+    json["version"] = 1;
+    json["together"] = all.to_json(source);
+    json["sets"] = model::Json::array();
+    for (const AcceptanceSet& set : sets) {
+        model::Json entry{{"name", set.name}, {"prompts", set.prompts}};
+        entry.update(set.counter.to_json(source + ", " + set.name));
+        json["sets"].push_back(std::move(entry));
+    }
+    return json;
+}
+
 model::Json interval_json(const model::Interval& interval) {
     return {{"value", interval.value}, {"low", interval.low}, {"high", interval.high}};
 }

@@ -62,6 +62,17 @@ class AcceptanceCounter {
     std::vector<std::int64_t> histogram_;
 };
 
+/// The cycles of one kind of text.
+struct AcceptanceSet {
+    std::string name;
+    std::int64_t prompts = 0;
+    AcceptanceCounter counter;
+};
+[[nodiscard]] AcceptanceCounter together(const std::vector<AcceptanceSet>& sets);
+/// The acceptance of all sets together in the native form, so that the document itself can stand where a scenario's acceptance
+/// does; beside it the sets. relative_spread: standard deviation of the sets' lengths, as a share of their mean.
+[[nodiscard]] model::Json acceptance_document(const std::vector<AcceptanceSet>& sets, const std::string& source);
+
 /// {"value", "low", "high"}, as everywhere in the public contract.
 [[nodiscard]] model::Json interval_json(const model::Interval& interval);
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Target, drafter and tokenizer of one run, put together from folders and settings: what `run`, `acceptance`, `calibrate` and
+// `validate` share. It loads and wires; DecodeLoop decodes. Another device would be another way to make the engines.
+//
+//   Inference inference = Inference::open(settings);  DecodeLoop loop(inference.target(), inference.drafter(), {...});
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/byte_tokenizer.h"
+#include "backend/checkpoint.h"
+#include "backend/cpu/engine.h"
+#include "backend/model_drafter.h"
+#include "backend/profile.h"
+#include "model/routing.h"
+
+namespace draftboard::backend {
+
+enum class DraftMethod { none, eagle3, mtp, ngram, draft, scripted };
+[[nodiscard]] std::string_view to_name(DraftMethod method);
+[[nodiscard]] std::optional<DraftMethod> draft_method_from_name(std::string_view name);
+
+struct InferenceSettings {
+    std::string model;                   ///< folder of the target
+    DraftMethod method = DraftMethod::none;
+    std::string draft_model;             ///< folder; EAGLE-3: empty is the target's folder with "-eagle3" behind it
+    int steps = 3;
+    int top_k = 1;
+    int draft_tokens = 0;                ///< 0: steps + 1, for a tree 1 + steps x top_k
+    std::vector<double> scripted_rates;  ///< conditional, one a step
+    int ngram_min = 2;
+    int ngram_max = 5;
+    bool pad_misses = true;
+    int ranks = 1;
+    bool expert_parallel = false;
+    cpu::AllReduceAlgorithm all_reduce = cpu::AllReduceAlgorithm::one_shot;
+    int batch = 1;                       ///< sequences at once
+    std::int64_t text_length = 4096;     ///< longest text, prompt and output; rows of drafts get their room beside it
+};
+
+class Inference {
+   public:
+    [[nodiscard]] static model::Expected<Inference> open(InferenceSettings settings);
+
+    [[nodiscard]] const InferenceSettings& settings() const { return settings_; }
+    [[nodiscard]] cpu::Engine& target() { return *target_; }
+    [[nodiscard]] Drafter* drafter() { return drafter_.get(); }              ///< nullptr: plain decoding
+    [[nodiscard]] cpu::Engine* drafter_engine() { return draft_engine_.get(); }  ///< nullptr: it drafts without a model
+    [[nodiscard]] const std::optional<ByteTokenizer>& tokenizer() const { return tokenizer_; }
+    [[nodiscard]] const std::vector<int>& end_tokens() const { return end_tokens_; }
+
+    /// "eagle3, 3 steps" and the like, for reports.
+    [[nodiscard]] std::string describe() const;
+
+    /// Measures every operation from now on.
+    void start_profile();
+    /// What was measured as a "draftboard.profile" document; passes of the drafter say so ("model": "drafter").
+    [[nodiscard]] model::Expected<model::Json> profile() const;
+
+    /// Runs the texts through the target and keeps each token's experts, in the order of the texts. Error: no experts.
+    [[nodiscard]] model::Expected<model::RoutingTrace> routing_trace(const std::vector<std::vector<int>>& texts);
+
+   private:
+    Inference() = default;
+    [[nodiscard]] model::Expected<void> load_target();
+    [[nodiscard]] model::Expected<void> load_drafter();
+    [[nodiscard]] model::Expected<void> make_model_drafter(DrafterReads reads, std::vector<int> target_of_draft);
+    [[nodiscard]] std::int64_t room() const;  ///< rows beside the text in a cache
+
+    InferenceSettings settings_;
+    std::unique_ptr<Checkpoint> checkpoint_;
+    std::unique_ptr<Checkpoint> draft_checkpoint_;
+    model::Speculation speculation_;
+    cpu::EngineOptions options_;
+    std::unique_ptr<cpu::Team> team_;
+    std::unique_ptr<cpu::Engine> target_;
+    std::unique_ptr<cpu::Engine> draft_engine_;
+    std::unique_ptr<Drafter> drafter_;
+    std::optional<ByteTokenizer> tokenizer_;
+    std::vector<int> end_tokens_;
+    std::unique_ptr<Profile> target_profile_;
+    std::unique_ptr<Profile> draft_profile_;
+};
+
+/// The trace as read_routing_trace() reads it.
+[[nodiscard]] std::string to_text(const model::RoutingTrace& trace);
+
+}  // namespace draftboard::backend

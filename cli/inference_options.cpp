@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/inference_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "model/data_library.h"
+#include "model/limits.h"
+
+namespace draftboard::cli {
+
+namespace fs = std::filesystem;
+using model::ErrorCode;
+using model::Expected;
+using model::fail;
+
+namespace {
+
+constexpr std::size_t kMaxPrompts = 100'000;
+
+/// Calls `use(line, number)` for each line that isn't blank, until it fails.
+template <class Use>
+Expected<void> each_line(std::string_view text, const Use& use) {
+    int number = 0;
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        const std::string_view line = text.substr(0, end);
+        text.remove_prefix(std::min(end + 1, text.size()));
+        ++number;
+        if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+        if (auto ok = use(line, number); !ok) return ok;
+    }
+    return {};
+}
+
+std::vector<std::string> folders_in(const fs::path& folder) {
+    std::vector<std::string> names;
+    std::error_code ec;
+    for (const auto& entry : fs::directory_iterator(folder, ec)) {
+        if (fs::exists(entry.path() / "config.json", ec)) names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+}  // namespace
+
+void add_inference_options(CLI::App& command, InferenceOptions& options) {
+    backend::InferenceSettings& settings = options.settings;
+    command.add_option("weights", settings.model, "Folder of a checkpoint, or the name of a shipped model")->required();
+    command.add_option("--device", options.device, "Where it runs")->check(CLI::IsMember({"cpu"}));
+    command.add_option("--speculation", options.method, "none, eagle3, mtp, ngram, draft or scripted")
+        ->check(CLI::IsMember({"none", "eagle3", "mtp", "ngram", "draft", "scripted"}));
+    command.add_option("--draft-model", settings.draft_model,
+                       "The EAGLE-3 head (default: the model's name with -eagle3) or the draft model");
+    command.add_option("--steps", settings.steps, "Draft depth")->check(CLI::Range(1, 64));
+    command.add_option("--top-k", settings.top_k, "Branches a draft step; 1: a chain")->check(CLI::Range(1, 64));
+    command.add_option("--draft-tokens", settings.draft_tokens, "Verified tokens of a tree, root included")->check(CLI::Range(2, 1024));
+    command.add_option("--rates", settings.scripted_rates, "Scripted acceptance: conditional rates, one a position")->delimiter(',');
+    command.add_option("--ngram-min", settings.ngram_min, "Shortest suffix that is looked up")->check(CLI::Range(1, 64));
+    command.add_option("--ngram-max", settings.ngram_max, "Longest suffix that is looked up")->check(CLI::Range(1, 64));
+    command.add_flag("--plain-misses", options.plain_misses, "n-gram: a cycle without a hit is a plain step, not a padded one");
+    command.add_option("--ranks", settings.ranks, "Ranks (threads) that share the model")->check(CLI::Range(1, 256));
+    command.add_flag("--ep", settings.expert_parallel, "Whole experts a rank instead of slices of each");
+    command.add_option("--all-reduce", options.all_reduce, "one_shot or ring")->check(CLI::IsMember({"one_shot", "ring"}));
+    command.add_option("--batch", settings.batch, "Sequences at once")->check(CLI::Range(1, 1024));
+    command.add_option("--max-tokens", options.max_tokens, "Tokens to generate for each prompt")->check(CLI::Range(1, 1 << 20));
+    command.add_option("--temperature", options.sampling.temperature, "0: greedy");
+    command.add_option("--top-p", options.sampling.top_p, "Nucleus of the distribution");
+    command.add_option("--seed", options.seed, "Of all chance");
+    command.add_flag("--ignore-end", options.ignore_end, "Go on after end tokens, for timing");
+}
+
+Expected<std::string> find_model(const std::string& name_or_path, const std::string& data_directory) {
+    std::error_code ec;
+    if (fs::is_directory(name_or_path, ec)) return name_or_path;
+    const fs::path models = fs::path(data_directory) / "models";
+    const std::vector<std::string> shipped = folders_in(models);
+    if (std::find(shipped.begin(), shipped.end(), name_or_path) != shipped.end()) return (models / name_or_path).string();
+    const auto near = model::nearest_names(name_or_path, shipped);
+    return fail(ErrorCode::not_found, "is no folder and no shipped model", name_or_path,
+                fmt::format("shipped: {}", fmt::join(near.empty() ? shipped : near, ", ")));
+}
+
+Expected<std::vector<Prompt>> read_prompts(const std::string& path, const std::string& data_directory) {
+    std::error_code ec;
+    const fs::path shipped = fs::path(data_directory) / "models" / "prompts" / (path + ".jsonl");
+    const bool by_name = path != "-" && !fs::exists(path, ec) && fs::exists(shipped, ec);
+    const auto text = read_input(by_name ? shipped.string() : path);
+    if (!text) return tl::unexpected(text.error());
+    std::vector<Prompt> prompts;
+    auto read = each_line(*text, [&](std::string_view line, int number) -> Expected<void> {
+        const std::string place = fmt::format("{}:{}", path, number);
+        const auto json = model::parse_json(line, place);
+        if (!json) return tl::unexpected(json.error());
+        std::vector<model::Problem> problems;
+        const model::JsonReader reader(*json, problems);
+        Prompt prompt;
+        if (reader.expect_object()) prompt.text = reader.string("prompt");
+        if (problems.empty() && prompt.text.empty()) reader.problem("prompt", "is empty");
+        if (!problems.empty()) return tl::unexpected(model::to_error(problems, place));
+        if (prompts.size() == kMaxPrompts) return fail(ErrorCode::too_large, fmt::format("more than {} prompts", kMaxPrompts), place);
+        prompts.push_back(std::move(prompt));
+        return {};
+    });
+    if (!read) return tl::unexpected(read.error());
+    if (prompts.empty()) return fail(ErrorCode::invalid_input, "holds no prompt", path, "one {\"prompt\": \"...\"} a line is expected");
+    return prompts;
+}
+
+Expected<std::vector<Prompt>> read_token_lines(const std::string& path) {
+    const auto text = read_input(path);
+    if (!text) return tl::unexpected(text.error());
+    std::vector<Prompt> prompts;
+    auto read = each_line(*text, [&](std::string_view line, int number) -> Expected<void> {
+        Prompt prompt;
+        const char* at = line.data();
+        const char* const end = at + line.size();
+        while (true) {
+            while (at != end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == ',')) ++at;
+            if (at == end) break;
+            int token = 0;
+            const auto [next, error] = std::from_chars(at, end, token);
+            if (error != std::errc{} || token < 0) {
+                return fail(ErrorCode::invalid_input, "a token id is expected: a whole number from 0", fmt::format("{}:{}", path, number));
+            }
+            prompt.tokens.push_back(token);
+            at = next;
+        }
+        if (prompts.size() == kMaxPrompts) return fail(ErrorCode::too_large, fmt::format("more than {} sequences", kMaxPrompts), path);
+        if (!prompt.tokens.empty()) prompts.push_back(std::move(prompt));
+        return {};
+    });
+    if (!read) return tl::unexpected(read.error());
+    if (prompts.empty()) return fail(ErrorCode::invalid_input, "holds no token", path, "token ids separated by spaces are expected");
+    return prompts;
+}
+
+Expected<backend::Inference> open_inference(const InferenceOptions& options, std::vector<Prompt>& prompts, const std::string& data_directory) {
+    if (const auto problems = options.sampling.validate(); !problems.empty()) return tl::unexpected(model::to_error(problems, "sampling"));
+    backend::InferenceSettings settings = options.settings;
+    settings.method = *backend::draft_method_from_name(options.method);
+    settings.pad_misses = !options.plain_misses;
+    settings.all_reduce = options.all_reduce == "ring" ? backend::cpu::AllReduceAlgorithm::ring : backend::cpu::AllReduceAlgorithm::one_shot;
+    settings.batch = std::min(settings.batch, static_cast<int>(std::min(prompts.size(), kMaxPrompts)));
+    auto folder = find_model(settings.model, data_directory);
+    if (!folder) return tl::unexpected(folder.error());
+    settings.model = *folder;
+    if (!settings.draft_model.empty()) {
+        auto draft = find_model(settings.draft_model, data_directory);
+        if (!draft) return tl::unexpected(draft.error());
+        settings.draft_model = *draft;
+    }
+    std::size_t longest = 1;  // bytes bound the tokens of a text, but for the begin token
+    for (const Prompt& prompt : prompts) longest = std::max({longest, prompt.text.size() + 1, prompt.tokens.size()});
+    settings.text_length = static_cast<std::int64_t>(longest) + options.max_tokens;
+    auto inference = backend::Inference::open(std::move(settings));
+    if (!inference) return inference;
+    for (Prompt& prompt : prompts) {
+        if (!prompt.tokens.empty()) continue;
+        if (!inference->tokenizer()) {
+            return fail(ErrorCode::unsupported, "the model has no byte tokenizer, so text can't be given to it", *folder,
+                        "give token ids with --tokens-file");
+        }
+        prompt.tokens = inference->tokenizer()->encode(prompt.text);
+    }
+    return inference;
+}
+
+backend::Request request_of(const InferenceOptions& options, const Prompt& prompt, const backend::Inference& inference) {
+    return {prompt.tokens, options.sampling, options.max_tokens, options.ignore_end ? std::vector<int>{} : inference.end_tokens()};
+}
+
+}  // namespace draftboard::cli

@@ -27,6 +27,8 @@ std::string without_slash(std::string path) {
 
 }  // namespace
 
+std::string model_name(const std::string& folder) { return std::filesystem::path(without_slash(folder)).filename().string(); }
+
 Expected<backend::DraftMethod> default_draft_method(const std::string& folder) {
     std::error_code ec;
     if (std::filesystem::exists(without_slash(folder) + "-eagle3/config.json", ec)) return backend::DraftMethod::eagle3;

@@ -67,6 +67,9 @@ class CpuSession {
     int rounds_ = 0;
 };
 
+/// The last part of a folder's path: what measurements call the model.
+[[nodiscard]] std::string model_name(const std::string& folder);
+
 /// How the model is drafted for where nobody says: its EAGLE-3 head beside it, else its own MTP module, else not at all.
 [[nodiscard]] model::Expected<backend::DraftMethod> default_draft_method(const std::string& folder);
 

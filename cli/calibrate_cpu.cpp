@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate_cpu.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <thread>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "calibration/cpu_calibration.h"
 #include "calibration/fit_report.h"
 #include "cli/inference_options.h"
+#include "cli/progress_bar.h"
 
 namespace draftboard::cli {
 
@@ -35,33 +33,6 @@ struct Options {
     bool resume = false;
     bool cold = false;
     std::string show;
-};
-
-/// One line that is written over, on a terminal; nothing elsewhere.
-class ProgressBar {
-   public:
-    explicit ProgressBar(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO) == 1) {}
-    ~ProgressBar() { clear(); }
-    ProgressBar(const ProgressBar&) = delete;
-    ProgressBar& operator=(const ProgressBar&) = delete;
-
-    void show(double share, const std::string& step) {
-        if (!shown_) return;
-        constexpr int kWidth = 30;
-        const int full = std::clamp(static_cast<int>(share * kWidth), 0, kWidth);
-        fmt::print(stderr, "\r\033[K[{}{}] {:3.0f} %  {}", std::string(static_cast<std::size_t>(full), '#'),
-                   std::string(static_cast<std::size_t>(kWidth - full), '.'), 100 * share, step);
-        std::fflush(stderr);
-        drawn_ = true;
-    }
-    void clear() {
-        if (drawn_) fmt::print(stderr, "\r\033[K");
-        drawn_ = false;
-    }
-
-   private:
-    bool shown_;
-    bool drawn_ = false;
 };
 
 model::Expected<std::vector<std::string>> model_folders(const std::vector<std::string>& names, const std::string& data_directory) {

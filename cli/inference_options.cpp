@@ -83,7 +83,7 @@ Expected<std::string> find_model(const std::string& name_or_path, const std::str
     if (std::find(shipped.begin(), shipped.end(), name_or_path) != shipped.end()) return (models / name_or_path).string();
     const auto near = model::nearest_names(name_or_path, shipped);
     return fail(ErrorCode::not_found, "is no folder and no shipped model", name_or_path,
-                fmt::format("shipped: {}", fmt::join(near.empty() ? shipped : near, ", ")));
+                shipped.empty() ? "there is none in " + models.string() : fmt::format("shipped: {}", fmt::join(near.empty() ? shipped : near, ", ")));
 }
 
 Expected<std::vector<Prompt>> read_prompts(const std::string& path, const std::string& data_directory) {

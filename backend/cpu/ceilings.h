@@ -23,7 +23,8 @@ struct Ceilings {
     CeilingRates together;  ///< the sum over `cores` cores at once
 };
 
-/// Each of the six rates is the best of `repetitions` runs of about 20 ms (and at least one pass over the buffers).
+/// Each of the six rates is the best of `repetitions` runs of about 20 ms of the threads' own time (and at least
+/// one pass over the buffers).
 [[nodiscard]] Ceilings measure_ceilings(int cores, int repetitions = 5, InstructionSet set = best_instruction_set());
 
 }  // namespace draftboard::backend::cpu

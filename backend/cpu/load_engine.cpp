@@ -100,9 +100,9 @@ model::Expected<std::unique_ptr<Engine>> load_eagle3_drafter(const Checkpoint& h
     if (const auto problems = speculation.validate(target_shape.architecture); !problems.empty()) {
         return tl::unexpected(to_error(problems, head.path()));
     }
-    auto numerics = head.numerics();
-    if (!numerics) return tl::unexpected(numerics.error());
-    ModelShape shape = drafter_shape(ModelKind::eagle3, target, speculation, std::move(*numerics));
+    auto description = head.eagle3(target_shape.architecture);
+    if (!description) return tl::unexpected(description.error());
+    ModelShape shape = drafter_shape(ModelKind::eagle3, target, speculation, std::move(description->numerics));
     const model::Architecture architecture = shape.architecture;
     return Engine::create(
         std::move(shape), options, draft_planner(target_shape.architecture, speculation, target_shape.layout),

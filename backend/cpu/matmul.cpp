@@ -2,12 +2,15 @@
 #include "backend/cpu/matmul.h"
 
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 
 #include "backend/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/matmul.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "backend/cpu/stored_rows_inl.h"
@@ -17,8 +20,12 @@ HWY_BEFORE_NAMESPACE();
 namespace draftboard::backend::cpu {
 namespace HWY_NAMESPACE {
 
-/// Up to this many rows of x, W is read as stored; beyond, a panel of it is unpacked to floats first.
-constexpr std::int64_t kDirectRows = 4;
+/// Up to this many rows of x, W is read as stored, once for every kDirectM rows; beyond, a panel of it is unpacked to floats
+/// first. Where the two meet was measured (tests/bench/cpu_kernels_bench.cpp): the dearer a format's unpacking, the sooner.
+template <class Format>
+constexpr std::int64_t kDirectRows = Format::kElements <= 2 ? 24 : 8;
+/// Rows up to this long are over before the processor's own prefetching has understood them: the next rows are asked for.
+constexpr std::size_t kShortRow = 2048;
 /// Floats of a panel: a quarter of a 1 MiB L2, so that x passes by it without pushing it out.
 constexpr std::size_t kPanelFloats = std::size_t{1} << 16;
 /// Tiles that fit the registers: 32 vectors with AVX-512, 16 elsewhere.
@@ -47,10 +54,15 @@ struct StoredRows {
 
 HWY_INLINE std::size_t units_of(std::size_t columns, std::size_t elements) { return (columns + elements * N - 1) / (elements * N); }
 
+bool scales_below(const WeightMatrix& w, float limit) {
+    return std::all_of(w.scales.begin(), w.scales.end(), [limit](float scale) { return scale < limit && scale > -limit; });
+}
+
 /// Fills the index of scales. False where a scale changes within the lanes that share one here: such shares are dequantised
 /// element by element.
 bool index_scales(const WeightMatrix& w, std::size_t elements, Scratch& scratch, ScaleIndex& index) {
     if (elements <= 2) return true;
+    if (elements == 4 && !scales_below(w, 0x1p7F)) return false;  // Fp8Rows multiplies them by 2^120
     const std::size_t units = units_of(static_cast<std::size_t>(w.columns), elements);
     const std::size_t entries = elements == 8 ? units * N : units;
     const auto step = static_cast<std::int64_t>(elements == 8 ? elements : elements * N);  // columns an entry stands for
@@ -100,6 +112,7 @@ void dot_stored(const float* x, std::ptrdiff_t x_stride, const StoredRows& w, st
     const std::byte* row[R];
     const float* scales[R];
     V acc[M][R];
+    typename Format::Watch watch[R];
     for (int r = 0; r < R; ++r) {
         const std::size_t at = r0 + static_cast<std::size_t>(std::min(r, count - 1));
         row[r] = w.row(at);
@@ -111,14 +124,26 @@ void dot_stored(const float* x, std::ptrdiff_t x_stride, const StoredRows& w, st
         for (int r = 0; r < R; ++r) acc[i][r] = hn::Zero(Floats());
     }
     const std::size_t units = units_of(w.columns, Format::kElements);
+    const std::size_t ahead = w.matrix->row_bytes <= kShortRow ? R * w.matrix->row_bytes : 0;
     for (std::size_t u = 0; u < units; ++u) {
         typename Format::Unit unit[R];
         DRAFTBOARD_UNROLL
-        for (int r = 0; r < R; ++r) unit[r] = Format::load(row[r], scales[r], w.index, u);
+        for (int r = 0; r < R; ++r) {
+            unit[r] = Format::load(row[r], scales[r], w.index, u);
+            watch[r].look(unit[r]);
+        }
+        if (M == 1 && ahead != 0) {
+            DRAFTBOARD_UNROLL
+            for (int r = 0; r < R; ++r) hwy::Prefetch(row[r] + ahead + u * N * 4);
+        }
         DotUnit<Format, M, R> dot{x + u * Format::kElements * N, x_stride, unit, acc};
         dot.template step<0>();
     }
     store_sums<M, R>(acc, y + r0, y_stride, count);
+    for (int r = 0; r < count; ++r) {
+        if (HWY_LIKELY(!watch[r].has_nan())) continue;
+        for (int i = 0; i < M; ++i) y[i * y_stride + static_cast<std::ptrdiff_t>(r0) + r] = std::numeric_limits<float>::quiet_NaN();
+    }
 }
 
 template <class Format>
@@ -220,11 +245,12 @@ void matmul_as(const float* x, std::int64_t m, std::int64_t x_stride, StoredRows
         return;
     }
     const auto stride = static_cast<std::ptrdiff_t>(pack_inputs<Format::kElements>(x, m, x_stride, w.columns, scratch.inputs, packed));
-    if (m <= kDirectRows) {
+    if (m <= kDirectRows<Format>) {
         matmul_direct<Format>(packed, m, stride, w, y, y_stride);
     } else {
         const std::size_t padded = units_of(w.columns, Format::kElements) * Format::kElements * N;
-        matmul_panels(packed, m, stride, padded, w.count, FillStored<Format>{w}, scratch.panel, y, y_stride);
+        using Filled = std::conditional_t<std::is_same_v<Format, Fp8Rows>, Fp8RowsWithNan, Format>;
+        matmul_panels(packed, m, stride, padded, w.count, FillStored<Filled>{w}, scratch.panel, y, y_stride);
     }
 }
 
@@ -347,7 +373,7 @@ void matmul_transposed(const float* x, std::int64_t m, std::int64_t x_stride, co
     switch (w.format.format) {
         case model::NumberFormat::fp32: transposed_as<Fp32Rows>(x, m, x_stride, rows, y, y_stride, scratch); break;
         case model::NumberFormat::bf16: transposed_as<Bf16Rows>(x, m, x_stride, rows, y, y_stride, scratch); break;
-        case model::NumberFormat::fp8_e4m3: transposed_as<Fp8Rows>(x, m, x_stride, rows, y, y_stride, scratch); break;
+        case model::NumberFormat::fp8_e4m3: transposed_as<Fp8RowsWithNan>(x, m, x_stride, rows, y, y_stride, scratch); break;
         default: transposed_as<Int4Rows>(x, m, x_stride, rows, y, y_stride, scratch); break;
     }
 }

@@ -7,7 +7,7 @@
 // and x is brought into the same order once a call (pack_inputs). That costs m k moves and saves a shuffle an element of W.
 // Rows are padded with zeros to 64 bytes, so that the last unit may be read whole; x is padded with zeros to match.
 //
-// Operations a vector of N weights, beside the multiply-add: bf16 1, fp8 5, int4 3 (AVX-512), 5 elsewhere.
+// Operations a vector of N weights, beside the multiply-add: bf16 1, fp8 5, int4 3 (AVX-512) or 5.
 #if defined(DRAFTBOARD_BACKEND_CPU_STORED_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DRAFTBOARD_BACKEND_CPU_STORED_ROWS_INL_H_
 #undef DRAFTBOARD_BACKEND_CPU_STORED_ROWS_INL_H_
@@ -34,8 +34,16 @@ struct ScaleIndex {
     std::size_t full_units = 0; ///< units whose groups all exist
 };
 
+/// Formats whose NaNs survive the conversion by themselves.
+struct NothingToWatch {
+    template <class Unit>
+    HWY_INLINE void look(const Unit&) {}
+    HWY_INLINE bool has_nan() const { return false; }
+};
+
 struct Fp32Rows {
     static constexpr std::size_t kElements = 1;
+    using Watch = NothingToWatch;
     struct Unit {
         V values;
     };
@@ -50,6 +58,7 @@ struct Fp32Rows {
 
 struct Bf16Rows {
     static constexpr std::size_t kElements = 2;
+    using Watch = NothingToWatch;
     struct Unit {
         W words;
     };
@@ -67,41 +76,66 @@ struct Bf16Rows {
     }
 };
 
+/// Element E of fp8 words: sign to bit 31, exponent and fraction to bits 26-20. As a float that is 2^120 too small (the biases
+/// are 7 and 127), subnormals included, and a NaN's code looks like 480.
+template <int E>
+HWY_INLINE W fp8_bits(W value) {
+    const Words words;
+    const W top = hn::ShiftLeft<24 - 8 * E>(value);
+    const W bits = hn::BitCast(words, hn::ShiftRight<4>(hn::BitCast(Ints(), top)));
+    return hn::And(bits, hn::Set(words, 0x87F00000u));
+}
+
+/// For loops that keep sums of whole rows: one NaN makes the whole sum a NaN, so that it is enough to look for one beside
+/// the loop. The scale carries the 2^120; it must be below 2^7 (index_scales() sees to that).
 struct Fp8Rows {
     static constexpr std::size_t kElements = 4;
     struct Unit {
         W words;
         V scale;
-        bool has_nan;
+    };
+    class Watch {
+       public:
+        // Written out: an implicit constructor would not be compiled for this target.
+        HWY_INLINE Watch() : seen_(hn::Zero(Words())) {}
+        /// Adding 1 to seven ones, and only to these, carries into the eighth bit.
+        HWY_INLINE void look(const Unit& unit) {
+            const Words words;
+            seen_ = hn::Or(seen_, hn::Add(hn::And(unit.words, hn::Set(words, 0x7F7F7F7Fu)), hn::Set(words, 0x01010101u)));
+        }
+        HWY_INLINE bool has_nan() const {
+            const Words words;
+            return !hn::AllTrue(words, hn::Eq(hn::And(seen_, hn::Set(words, 0x80808080u)), hn::Zero(words)));
+        }
+
+       private:
+        W seen_;
     };
     static HWY_INLINE Unit load(const std::byte* row, const float* scales, const ScaleIndex& index, std::size_t u) {
-        const Words words;
-        const W value = hn::LoadU(words, reinterpret_cast<const std::uint32_t*>(row) + u * N);
-        // A byte of which 7 bits are ones is a NaN: adding 1 to the 7 bits carries into the eighth.
-        const W carry = hn::Add(hn::And(value, hn::Set(words, 0x7F7F7F7Fu)), hn::Set(words, 0x01010101u));
-        const bool has_nan = !hn::AllTrue(words, hn::Eq(hn::And(carry, hn::Set(words, 0x80808080u)), hn::Zero(words)));
-        return {value, hn::Set(Floats(), scales[index.of[u]]), has_nan};
+        return {hn::LoadU(Words(), reinterpret_cast<const std::uint32_t*>(row) + u * N), hn::Set(Floats(), scales[index.of[u]] * 0x1p120F)};
     }
     template <int E>
     static HWY_INLINE V element(const Unit& unit) {
-        // Sign to bit 31, exponent and fraction to bits 26-20: a float that is 2^120 too small (127 - 7), subnormals included.
+        return hn::Mul(hn::BitCast(Floats(), fp8_bits<E>(unit.words)), unit.scale);
+    }
+};
+
+/// The same numbers, with a NaN in its place: for loops whose sums do not run along rows.
+struct Fp8RowsWithNan : Fp8Rows {
+    using Watch = NothingToWatch;
+    template <int E>
+    static HWY_INLINE V element(const Unit& unit) {
         const Words words;
         const Floats d;
-        const W top = E == 3 ? unit.words : hn::ShiftLeft<E == 3 ? 0 : 24 - 8 * E>(unit.words);
-        const W bits = hn::BitCast(words, hn::ShiftRight<4>(hn::BitCast(Ints(), top)));
-        const V small = hn::BitCast(d, hn::And(bits, hn::Set(words, 0x87F00000u)));
-        V value = hn::Mul(small, hn::Set(d, 0x1p120F));
-        if (HWY_UNLIKELY(unit.has_nan)) {
-            const W magnitude = hn::And(bits, hn::Set(words, 0x07F00000u));
-            const auto is_nan = hn::RebindMask(d, hn::Eq(magnitude, hn::Set(words, 0x07F00000u)));
-            value = hn::IfThenElse(is_nan, hn::BitCast(d, hn::Set(words, 0x7FC00000u)), value);
-        }
-        return hn::Mul(value, unit.scale);
+        const W magnitude = hn::And(fp8_bits<E>(unit.words), hn::Set(words, 0x07F00000u));
+        const auto is_nan = hn::RebindMask(d, hn::Eq(magnitude, hn::Set(words, 0x07F00000u)));
+        return hn::IfThenElse(is_nan, hn::BitCast(d, hn::Set(words, 0x7FC00000u)), Fp8Rows::element<E>(unit));
     }
 };
 
 struct Int4Rows {
     static constexpr std::size_t kElements = 8;
+    using Watch = NothingToWatch;
     struct Unit {
         W words;
         V scale;

@@ -167,6 +167,39 @@ TEST(ReferenceHeads, An_MTP_module_borrows_embedding_and_head) {
     EXPECT_FALSE(load_mtp(target.checkpoint, target.architecture, target.numerics, two, 0, weights));
 }
 
+/// The trained models that are shipped; a fixture of the loader once they are there.
+TEST(TrainedModels, Load_with_every_tensor_read) {
+    const fs::path models = fs::path(DRAFTBOARD_SOURCE_DIR) / "data" / "models";
+    int loaded = 0;
+    for (const char* name : {"tiny-kimi", "tiny-qwen"}) {
+        if (!fs::exists(models / name / "model.safetensors")) continue;
+        SCOPED_TRACE(name);
+        const Loaded model = open((models / name).string());
+        const ModelWeights weights = load(model);
+        const auto unread = unread_tensors(model.checkpoint, model.architecture, model.numerics);
+        ASSERT_TRUE(unread) << unread.error().to_text();
+        EXPECT_THAT(*unread, IsEmpty());
+        if (!model.architecture.mtp.empty()) {
+            EXPECT_TRUE(load_mtp(model.checkpoint, model.architecture, model.numerics, {}, 0, weights));
+        }
+        const std::string folder = (models / (std::string(name) + "-eagle3")).string();
+        if (fs::exists(folder)) {
+            const auto head = Checkpoint::open(folder);
+            ASSERT_TRUE(head) << head.error().to_text();
+            const auto eagle = head->eagle3(model.architecture);
+            ASSERT_TRUE(eagle) << eagle.error().to_text();
+            model::Speculation speculation;
+            speculation.method = model::SpeculationMethod::eagle3;
+            speculation.head = eagle->head;
+            const Architecture drafter = model::drafter_architecture(model.architecture, speculation);
+            EXPECT_TRUE(load_eagle3(*head, drafter, model.architecture, {}, 0, weights));
+            EXPECT_THAT(*unread_eagle3_tensors(*head, drafter, model.architecture), IsEmpty());
+        }
+        ++loaded;
+    }
+    if (loaded == 0) GTEST_SKIP() << "no trained models in " << models;
+}
+
 TEST(ModelWeights, Norms_stored_as_their_difference_from_one_are_completed_but_not_the_gated_norm) {
     const Loaded model = open(kReference + "/qwen3_5_moe");
     const ModelWeights weights = load(model);

@@ -61,7 +61,7 @@ TEST_P(Matmul, Agrees_with_double_precision_for_any_shape_and_format) {
         for (const std::int64_t columns : {1, 7, 16, 31, 64, 127, 128, 200, 513}) {
             for (const std::int64_t rows : {1, 3, 8, 21}) {
                 const WeightMatrix w = random_matrix(rows, columns, format, static_cast<std::uint64_t>(columns * 100 + rows));
-                for (const std::int64_t m : {1, 2, 3, 4, 5, 13}) {
+                for (const std::int64_t m : {1, 2, 3, 4, 5, 9, 26}) {
                     const auto x = random_floats(static_cast<std::size_t>(m * columns), static_cast<std::uint64_t>(m));
                     const auto y = multiply(x, m, w, scratch_);
                     ASSERT_LT(worst_dot_error(x, m, w, 0, rows, y), 1.0)
@@ -84,7 +84,7 @@ TEST_P(Matmul, A_row_has_the_same_bits_whatever_the_number_of_rows) {
                 const auto y = multiply(row, 1, w, scratch_);
                 alone.insert(alone.end(), y.begin(), y.end());
             }
-            for (const std::int64_t m : {2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 40}) {
+            for (const std::int64_t m : {2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 24, 25, 40}) {
                 const auto y = multiply(x, m, w, scratch_);
                 ASSERT_TRUE(same_bits(y.data(), alone.data(), y.size())) << format.name() << " columns " << columns << ", m " << m;
             }
@@ -95,8 +95,8 @@ TEST_P(Matmul, A_row_has_the_same_bits_whatever_the_number_of_rows) {
 TEST_P(Matmul, A_weight_row_gives_the_same_bits_wherever_it_stands_in_its_share) {
     for (const model::WeightFormat& format : sample_formats()) {
         const WeightMatrix w = random_matrix(24, 256, format, 5);
-        const auto x = random_floats(9 * 256, 6);
-        for (const std::int64_t m : {1, 3, 9}) {
+        const auto x = random_floats(30 * 256, 6);
+        for (const std::int64_t m : {1, 3, 9, 30}) {
             const auto whole = multiply(x, m, w, scratch_);
             for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {5, 7}, {23, 1}, {1, 16}}) {
                 std::vector<float> part(static_cast<std::size_t>(m * count));
@@ -117,8 +117,8 @@ TEST_P(Matmul, Shares_that_begin_inside_a_block_of_scales_are_exact_too) {
                                               model::WeightFormat{model::NumberFormat::int4, 1, 20, 16, 0}}) {
         for (const std::int64_t column_offset : {8, 16, 32, 64, 96, 100}) {
             const WeightMatrix w = random_matrix(10, 176, format, 7, 3, column_offset);
-            const auto x = random_floats(6 * 176, 8);
-            for (const std::int64_t m : {1, 2, 6}) {
+            const auto x = random_floats(26 * 176, 8);
+            for (const std::int64_t m : {1, 2, 6, 26}) {
                 const auto y = multiply(x, m, w, scratch_);
                 ASSERT_LT(worst_dot_error(x, m, w, 0, 10, y), 1.0) << format.name() << " offset " << column_offset << " m " << m;
             }
@@ -136,10 +136,28 @@ TEST_P(Matmul, Panels_larger_than_the_cache_are_multiplied_in_parts) {
 TEST_P(Matmul, A_NaN_code_of_fp8_is_a_NaN_in_its_row_only) {
     WeightMatrix w = random_matrix(9, 128, sample_formats()[2], 11);
     w.data.data()[4 * w.row_bytes + 77] = std::byte{0xFF};
-    const auto x = random_floats(6 * 128, 12);
-    for (const std::int64_t m : {1, 6}) {
+    const auto x = random_floats(30 * 128, 12);
+    for (const std::int64_t m : {1, 2, 3, 6, 30}) {
         const auto y = multiply(x, m, w, scratch_);
         for (std::int64_t i = 0; i < m * 9; ++i) EXPECT_EQ(std::isnan(y[static_cast<std::size_t>(i)]), i % 9 == 4);
+    }
+}
+
+TEST_P(Matmul, A_NaN_code_reaches_its_column_only_when_transposed) {
+    WeightMatrix w = random_matrix(9, 128, sample_formats()[2], 11);
+    w.data.data()[4 * w.row_bytes + 77] = std::byte{0x7F};
+    const auto x = random_floats(5 * 9, 12);
+    std::vector<float> y(5 * 128);
+    matmul_transposed(x.data(), 5, 9, w, 0, 9, y.data(), 128, scratch_);
+    for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i % 128 == 77);
+}
+
+TEST_P(Matmul, Scales_of_fp8_may_be_very_small_or_very_large) {
+    for (const float scale : {1e-30F, 1e-3F, 127.0F, 129.0F, 1e30F}) {
+        WeightMatrix w = random_matrix(6, 130, sample_formats()[3], 13);
+        std::fill(w.scales.begin(), w.scales.end(), scale);
+        const auto x = random_floats(40 * 130, 14);
+        for (const std::int64_t m : {1, 3, 40}) EXPECT_LT(worst_dot_error(x, m, w, 0, 6, multiply(x, m, w, scratch_)), 1.0) << scale;
     }
 }
 

@@ -138,6 +138,7 @@ sim::KernelConstants read_constants(const JsonReader& reader) {
     constants.bandwidth_gb_s = reader.number("bandwidth_gb_s", 1e-3, 1e9);
     constants.warm_bandwidth_gb_s = reader.number_or("warm_bandwidth_gb_s", 0, 0, 1e9);
     constants.rate_tflops = reader.number_or("rate_tflops", 0, 0, 1e9);
+    constants.head_tile = reader.number_or("head_tile", sim::kMlaHeadTile, 1, 1024);
     constants.relative_error = reader.number("relative_error", 0, 100);
     constants.m_low = reader.number_or("m_low", 0, 0, 1e18);
     constants.m_high = reader.number_or("m_high", 0, 0, 1e18);
@@ -183,6 +184,7 @@ Json constants_json(const sim::KernelConstants& constants) {
     json["bandwidth_gb_s"] = rounded(constants.bandwidth_gb_s);
     json["warm_bandwidth_gb_s"] = rounded(constants.warm_bandwidth_gb_s);
     json["rate_tflops"] = rounded(constants.rate_tflops);
+    if (constants.head_tile != sim::kMlaHeadTile) json["head_tile"] = constants.head_tile;
     Json residuals = Json::array();
     for (const auto& point : constants.residuals) {
         residuals.push_back(Json::array({rounded(point.log2_m), rounded(point.factor)}));

@@ -350,13 +350,13 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
                               sim::to_us((*times)[i].total), 0});
     }
     if (options.leave_out) {
-        for (int third = 0; third < 3; ++third) {
+        std::set<std::int64_t> sizes;
+        for (const Row& row : rows) sizes.insert(row.measurement->bytes);
+        for (const std::int64_t size : sizes) {
             Eigen::VectorXd use = all;
-            std::map<std::tuple<std::string, model::OperationKind, int>, int> position;
             std::vector<std::size_t> held;
             for (std::size_t i = 0; i < rows.size(); ++i) {
-                const CollectiveMeasurement& m = *rows[i].measurement;
-                if (position[{m.label, m.operation, m.gpus}]++ % 3 != third) continue;
+                if (rows[i].measurement->bytes != size) continue;
                 use[static_cast<Eigen::Index>(i)] = 0;
                 held.push_back(i);
             }
@@ -437,6 +437,54 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
     return fit;
 }
 
+namespace {
+
+/// Mean and worst held-out error of the points that `take` accepts.
+struct HeldOut {
+    int rows = 0;
+    double sum = 0;
+    double worst = 0;
+
+    void add(const CollectiveFitPoint& point) {
+        const double off = std::abs(point.held_out_us / point.measurement.latency_us - 1);
+        ++rows;
+        sum += off;
+        worst = std::max(worst, off);
+    }
+    [[nodiscard]] std::string text() const {
+        if (rows == 0) return fmt::format("{:>4} {:>7} {:>7}", "-", "-", "-");
+        return fmt::format("{:>4} {:>7.1f} {:>7.1f}", rows, 100 * sum / rows, 100 * worst);
+    }
+};
+
+}  // namespace
+
+std::string left_out_text(const CollectiveFit& fit) {
+    std::map<std::int64_t, std::pair<HeldOut, HeldOut>> sizes;  // all rows; all-reduces of most GPUs
+    std::pair<HeldOut, HeldOut> total;
+    int most = 0;
+    for (const CollectiveFitPoint& point : fit.points) most = std::max(most, point.measurement.gpus);
+    for (const CollectiveFitPoint& point : fit.points) {
+        if (point.held_out_us <= 0) continue;
+        auto& size = sizes[point.measurement.bytes];
+        size.first.add(point);
+        total.first.add(point);
+        const bool reduce = point.measurement.operation == model::OperationKind::all_reduce &&
+                            point.implementation == Implementation::nccl;
+        if (!reduce || point.measurement.gpus != most) continue;
+        size.second.add(point);
+        total.second.add(point);
+    }
+    if (sizes.empty()) return {};
+    std::string text = fmt::format(
+        "{:>11}  {:^20}  NCCL all-reduce over {} GPUs\n{:>11}  {:>4} {:>7} {:>7}  {:>4} {:>7} {:>7}\n", "",
+        "all rows", most, "left out, B", "rows", "mean %", "worst %", "rows", "mean %", "worst %");
+    for (const auto& [bytes, held] : sizes) {
+        text += fmt::format("{:>11}  {}  {}\n", bytes, held.first.text(), held.second.text());
+    }
+    return text + fmt::format("{:>11}  {}  {}\n", "all", total.first.text(), total.second.text());
+}
+
 std::string fit_text(const CollectiveFit& fit) {
     std::string text = fmt::format(
         "{} rows: mean error {:.1f} %, worst {:.1f} %; held out: mean {:.1f} %, worst {:.1f} %\n\n",
@@ -455,7 +503,7 @@ std::string fit_text(const CollectiveFit& fit) {
     text += "\n";
     for (const sim::CollectiveFitEntry& entry : fit.constants.entries) {
         text += fmt::format("{:<9} {:<14} {} GPUs: {} rows, {} .. {} B, error {:.1f} %\n",
-                            entry.implementation, sim::collective_name(entry.operation), entry.gpus,
+                            entry.implementation, model::to_name(entry.operation), entry.gpus,
                             entry.points, entry.bytes_low, entry.bytes_high, 100 * entry.error);
     }
     text += fmt::format("\n{:<9} {:<14} {:>4} {:>11} {:<7} {:>3} {:>11} {:>11} {:>7} {:>7}\n",
@@ -468,7 +516,7 @@ std::string fit_text(const CollectiveFit& fit) {
                                   : "-";
         text += fmt::format(
             "{:<9} {:<14} {:>4} {:>11} {:<7} {:>3} {:>11.2f} {:>11.2f} {:>+7.1f} {:>7}\n",
-            model::to_name(point.implementation), sim::collective_name(point.measurement.operation),
+            model::to_name(point.implementation), model::to_name(point.measurement.operation),
             point.measurement.gpus, point.measurement.bytes,
             point.choice.nvls ? "nvls" : model::to_name(point.choice.protocol),
             point.choice.channels, measured, point.fitted_us,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "calibration/calibration.h"
+#include "calibration/cpu_terms.h"
 #include "calibration/engine_terms.h"
 #include "model/data_library.h"
 
@@ -41,6 +42,7 @@ model::Expected<sim::CollectiveConstants> load_collective_constants(
 model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& scenario,
                                                         const std::string& data_directory) {
     sim::CostConstants constants;
+    std::vector<sim::SharedMemoryConstants> shared_memory;
     const bool from_machine = scenario.calibration.empty();
     const std::string& kernels =
         from_machine ? scenario.machine.calibration : scenario.calibration;
@@ -48,11 +50,15 @@ model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& s
         auto calibration = find_calibration(kernels, data_directory,
                                             from_machine ? std::string() : scenario.directory);
         if (!calibration) return tl::unexpected(calibration.error());
-        constants.kernels = std::move(calibration->kernels);
+        constants.kernels = calibration->kernels;
         constants.kernel_calibration = calibration->name;
         const auto terms = load_engine_terms(calibration->name, data_directory);
         if (!terms) return tl::unexpected(terms.error());
         apply(*terms, constants);
+        const auto cpu = cpu_terms(*calibration);
+        if (!cpu) return tl::unexpected(cpu.error());
+        shared_memory = cpu->collectives;
+        if (auto applied = apply(*cpu, scenario.layout.tensor, constants); !applied) return tl::unexpected(applied.error());
     }
     auto collectives =
         load_collective_constants(scenario.machine, scenario.collective_calibration,
@@ -60,6 +66,7 @@ model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& s
     if (!collectives) return tl::unexpected(collectives.error());
     if (!collectives->entries.empty()) constants.collective_calibration = collectives->name;
     constants.collectives = std::move(*collectives);
+    constants.collectives.shared_memory = std::move(shared_memory);
     return constants;
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// `draftboard calibrate import`: a calibration file from measured kernel tables, with a fit report.
+// `draftboard calibrate import`: a calibration file from measured kernel tables, with a fit report. Measuring here is calibrate_cpu.h.
 
 #include <memory>
 
 #include "calibration/calibration.h"
 #include "calibration/fit_report.h"
+#include "cli/calibrate_cpu.h"
 #include "cli/command.h"
 
 namespace draftboard::cli {
@@ -59,7 +60,7 @@ void run_import(CalibrateImportOptions& options, CommandContext& context) {
 
 void add_calibrate_command(CLI::App& app, CommandContext& context) {
     CLI::App* calibrate = app.add_subcommand("calibrate", "Calibrations: constants fitted to measurements");
-    calibrate->require_subcommand(1);
+    add_calibrate_cpu(*calibrate, context);
 
     auto options = std::make_shared<CalibrateImportOptions>();
     CLI::App* import = calibrate->add_subcommand("import", "Fit kernel tables (CSV) into a calibration file");

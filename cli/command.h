@@ -48,6 +48,7 @@ void add_model_command(CLI::App& app, CommandContext& context);
 void add_machine_command(CLI::App& app, CommandContext& context);
 void add_calibrate_command(CLI::App& app, CommandContext& context);
 void add_backtest_command(CLI::App& app, CommandContext& context);
+void add_validate_command(CLI::App& app, CommandContext& context);
 void add_run_command(CLI::App& app, CommandContext& context);
 void add_acceptance_command(CLI::App& app, CommandContext& context);
 

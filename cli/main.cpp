@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
     add_machine_command(app, context);
     add_calibrate_command(app, context);
     add_backtest_command(app, context);
+    add_validate_command(app, context);
     add_run_command(app, context);
     add_acceptance_command(app, context);
     try {

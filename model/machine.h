@@ -82,6 +82,9 @@ struct GpuSpec {
     std::string source;
 };
 
+/// The "GPUs" are cores of a CPU: the CPU engine's ranks, which share memory and compute in float.
+[[nodiscard]] inline bool is_cpu(const GpuSpec& gpu) { return gpu.compute_capability == "cpu"; }
+
 struct HostSpec {
     std::string cpu;     ///< display name
     std::string vendor;  ///< "AuthenticAMD", "GenuineIntel", "ARM", ...

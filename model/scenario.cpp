@@ -60,6 +60,10 @@ EngineSettings read_engine(const JsonReader& reader) {
         static_cast<int>(reader.integer_or("full_graph_token_limit", 0, 0, 1 << 24));
     engine.overlap_scheduling = reader.boolean_or("overlap_scheduling", false);
     engine.fused_all_reduce_norm = reader.boolean_or("fused_all_reduce_norm", false);
+    engine.overlap_shared_experts = reader.boolean_or("overlap_shared_experts", false);
+    engine.overlap_token_limit =
+        static_cast<int>(reader.integer_or("overlap_token_limit", 0, 0, 1 << 24));
+    engine.host_sync_after = reader.strings_or("host_sync_after");
     const JsonReader implementations = reader.at("implementations");
     if (implementations.expect_object()) {
         for (const auto& item : implementations.value().items()) {
@@ -236,6 +240,10 @@ Expected<Scenario> scenario_from_document(const Json& document, const std::strin
     auto machine = read_machine(document["machine"], source, data_directory, directory);
     if (!machine) return tl::unexpected(machine.error());
     scenario.machine = std::move(*machine);
+    if (is_cpu(scenario.machine.gpu)) {  // the CPU engine computes in float, whatever the checkpoint was made for
+        scenario.architecture.activation_format = NumberFormat::fp32;
+        scenario.architecture.kv_format = NumberFormat::fp32;
+    }
     scenario.routing = routing_from_json(reader.at("routing"));
     if (scenario.routing.kind == RoutingKind::trace) {
         const fs::path file(scenario.routing.trace_file);

@@ -34,6 +34,9 @@ struct EngineSettings {
     LaunchMode draft_launch = LaunchMode::graph;
     bool overlap_scheduling = false;       ///< host work of a cycle hidden behind the next (SGLang spec v2)
     bool fused_all_reduce_norm = false;    ///< residual add + norm inside the all-reduce kernel
+    bool overlap_shared_experts = false;   ///< shared expert on a second stream beside router and routed experts
+    int overlap_token_limit = 0;           ///< passes with more tokens use one stream; 0: none
+    std::vector<std::string> host_sync_after;  ///< roles behind which the host waits for the device
     int graph_token_limit = 0;             ///< passes with more tokens than captured run eagerly; 0: none
     int full_graph_token_limit = 0;        ///< passes with more tokens than fully captured run piecewise; 0: none
     std::map<std::string, std::string> implementations;  ///< {"experts/int4_g32": "marlin"}

@@ -62,6 +62,8 @@ struct CollectiveTime {
     Time total = 0;    ///< = latency + transport
     Time latency = 0;  ///< launch, steps' hop latencies and handshakes: what a 1-byte message pays
     Time transport = 0;  ///< bytes moving
+    Time skew = 0;           ///< expected lateness of the last rank, which is wait: CPU ranks only, see shared_memory_collective.h
+    double skew_share = 0;   ///< the same per time of kernels since the last collective
     CollectiveChoice choice;
     Coverage coverage = Coverage::datasheet;
     double relative_uncertainty = 0.3;  ///< standard deviation of total / total

@@ -18,17 +18,9 @@ constexpr int kVersion = 1;
 constexpr double kMaxConstant = 1e6;
 constexpr std::size_t kMaxEntries = 10'000;
 
-struct OperationName {
-    OperationKind operation;
-    std::string_view name;
-};
-constexpr std::array<OperationName, 5> kOperations = {{
-    {OperationKind::all_reduce, "all_reduce"},
-    {OperationKind::all_gather, "all_gather"},
-    {OperationKind::reduce_scatter, "reduce_scatter"},
-    {OperationKind::all_to_all, "all_to_all"},
-    {OperationKind::send_receive, "send_receive"},
-}};
+constexpr std::array<OperationKind, 5> kCollectives = {
+    OperationKind::all_reduce, OperationKind::all_gather, OperationKind::reduce_scatter,
+    OperationKind::all_to_all, OperationKind::send_receive};
 
 }  // namespace
 
@@ -41,16 +33,9 @@ std::string_view to_name(Transport transport) {
     return "?";
 }
 
-std::string_view collective_name(OperationKind operation) {
-    for (const OperationName& known : kOperations) {
-        if (known.operation == operation) return known.name;
-    }
-    return "?";
-}
-
 std::optional<OperationKind> collective_from_name(std::string_view name) {
-    for (const OperationName& known : kOperations) {
-        if (known.name == name) return known.operation;
+    for (const OperationKind operation : kCollectives) {
+        if (model::to_name(operation) == name) return operation;
     }
     return std::nullopt;
 }
@@ -239,7 +224,7 @@ Json to_json(const CollectiveConstants& constants) {
     Json entries = Json::array();
     for (const CollectiveFitEntry& entry : constants.entries) {
         Json item;
-        item["operation"] = collective_name(entry.operation);
+        item["operation"] = model::to_name(entry.operation);
         item["implementation"] = entry.implementation;
         item["gpus"] = entry.gpus;
         item["error"] = entry.error;

@@ -17,6 +17,7 @@
 
 #include "model/json_reader.h"
 #include "model/plan.h"
+#include "sim/shared_memory_collective.h"
 
 namespace draftboard::sim {
 
@@ -99,6 +100,9 @@ struct CollectiveConstants {
     double inter_cpu_gb_s = 0;
     double peer_ranks = 0;
 
+    /// Ranks that are CPU cores: by number of ranks, from the kernel calibration of that CPU.
+    std::vector<SharedMemoryConstants> shared_memory;
+
     std::string name = "defaults";
     std::string system;                       ///< of the measurements
     std::vector<std::string> machines;        ///< names of machines that it goes with
@@ -130,7 +134,6 @@ struct NamedConstant {
 [[nodiscard]] model::Json to_json(const CollectiveConstants& constants);
 
 /// "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive".
-[[nodiscard]] std::string_view collective_name(model::OperationKind operation);
 [[nodiscard]] std::optional<model::OperationKind> collective_from_name(std::string_view name);
 
 }  // namespace draftboard::sim

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "model/fabric_tree.h"
 
 namespace draftboard::sim {
@@ -31,17 +33,18 @@ CollectiveNetwork::CollectiveNetwork(const model::Machine& machine, const model:
     const std::vector<int> gpus = machine.gpus();
     for (const model::WriteCollapseRule& rule : machine.write_collapse) {
         for (const int at : rule.switches) {
-            std::vector<int> below;
+            Group group;
+            group.uplink = tree.parent_link[static_cast<std::size_t>(at)];
             for (std::size_t ordinal = 0; ordinal < gpus.size(); ++ordinal) {
                 int node = gpus[ordinal];
                 for (int climbed = 0; node >= 0 && node != at && climbed <= model::kMaxNodes;
                      ++climbed) {
                     node = tree.parent[static_cast<std::size_t>(node)];
                 }
-                if (node == at) below.push_back(static_cast<int>(ordinal));
+                if (node == at) group.members.push_back(static_cast<int>(ordinal));
             }
             groups_.push_back({rule.min_sources, rule.aggregate_gb_s * kBytesPerGb});
-            group_members_.push_back(std::move(below));
+            group_members_.push_back(std::move(group));
         }
     }
 }
@@ -80,11 +83,15 @@ Expected<TransferPath> CollectiveNetwork::between(int from, int to, bool peer) c
     }
     if (path.transport == Transport::nvlink) return path;
     for (std::size_t g = 0; g < group_members_.size(); ++g) {
-        const std::vector<int>& below = group_members_[g];
-        const auto has = [&](int gpu) {
-            return std::find(below.begin(), below.end(), gpu) != below.end();
+        const Group& group = group_members_[g];
+        const auto has = [&group](int gpu) {
+            return std::find(group.members.begin(), group.members.end(), gpu) != group.members.end();
         };
-        if (has(from) && !has(to)) path.group = static_cast<int>(g);
+        // A way inside a switch chip, from one virtual switch to the next, does not climb the uplink.
+        const auto climbs = [&group](const ResourceUse& use) { return use.resource / 2 == group.uplink; };
+        if (has(from) && !has(to) && std::any_of(path.uses.begin(), path.uses.end(), climbs)) {
+            path.group = static_cast<int>(g);
+        }
     }
     return path;
 }
@@ -121,6 +128,26 @@ Expected<TransferPath> CollectiveNetwork::from_host(int gpu, int numa) const {
     if (!route) return tl::unexpected(route.error());
     add(*route, TransferKind::read, path);
     return path;
+}
+
+Expected<std::vector<TransferPath>> CollectiveNetwork::all_pairs(
+    const std::vector<int>& gpus, const std::function<bool(int from, int to)>& peer) const {
+    if (static_cast<int>(gpus.size()) > kMaxExchangeRanks) {
+        return model::fail(model::ErrorCode::too_large,
+                           fmt::format("{} ranks that all send to each other", gpus.size()),
+                           machine_.name, fmt::format("use at most {}", kMaxExchangeRanks));
+    }
+    std::vector<TransferPath> paths;
+    paths.reserve(gpus.size() * gpus.size());
+    for (const int from : gpus) {
+        for (const int to : gpus) {
+            if (from == to) continue;
+            auto path = between(from, to, peer(from, to));
+            if (!path) return tl::unexpected(path.error());
+            paths.push_back(std::move(*path));
+        }
+    }
+    return paths;
 }
 
 TransferPath with_efficiency(TransferPath path, double efficiency) {

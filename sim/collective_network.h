@@ -21,7 +21,7 @@ struct TransferPath {
     double rate_cap = 0;  ///< bytes/s
     double latency_us = 0;
     int source = 0;            ///< GPU ordinal
-    int group = -1;            ///< index into groups(), writes that may collapse
+    int group = -1;            ///< index into groups(): writes up the uplink of a switch, which may collapse
     double kernel_factor = 1;  ///< how many times slower a kernel's own loads and stores are
 };
 
@@ -38,6 +38,10 @@ class CollectiveNetwork {
     [[nodiscard]] model::Expected<TransferPath> to_host(int gpu, int numa) const;
     [[nodiscard]] model::Expected<TransferPath> from_host(int gpu, int numa) const;
 
+    /// One path for each ordered pair; `peer` says which are direct. Error: more than kMaxExchangeRanks.
+    [[nodiscard]] model::Expected<std::vector<TransferPath>> all_pairs(
+        const std::vector<int>& gpus, const std::function<bool(int from, int to)>& peer) const;
+
     [[nodiscard]] const std::vector<double>& capacities() const { return capacities_; }
     [[nodiscard]] const std::vector<GroupCap>& groups() const { return groups_; }
 
@@ -47,7 +51,11 @@ class CollectiveNetwork {
     const model::Router& router_;
     std::vector<double> capacities_;
     std::vector<GroupCap> groups_;
-    std::vector<std::vector<int>> group_members_;  // GPU ordinals below the switch
+    struct Group {
+        std::vector<int> members;  // GPU ordinals below the switch
+        int uplink = -1;           // the switch's link towards its root port
+    };
+    std::vector<Group> group_members_;
 };
 
 /// A path of which kernels reach only `efficiency` of the capacity: each byte takes 1 / efficiency.

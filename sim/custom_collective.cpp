@@ -44,6 +44,21 @@ Expected<CollectiveTerms> CustomCollectives::price(const std::vector<int>& gpus,
     }
 }
 
+Expected<void> CustomCollectives::sample(
+    const std::vector<int>& gpus, double bytes,
+    const std::function<void(Time, const std::vector<double>&)>& on_rates) const {
+    const bool host = settings_.implementation == Implementation::host_staged;
+    auto paths = network_.all_pairs(gpus, [host](int, int) { return !host; });
+    if (!paths) return tl::unexpected(paths.error());
+    for (TransferPath& path : *paths) {
+        path = with_efficiency(std::move(path), constants_.custom_efficiency);
+    }
+    const bool whole = host || settings_.implementation == Implementation::one_shot;
+    const double each = whole ? bytes : bytes / static_cast<double>(gpus.size());
+    (void)transfer_seconds(network_, *paths, each, on_rates);
+    return {};
+}
+
 CustomCollectives::Islands CustomCollectives::islands_of(const std::vector<int>& gpus) const {
     Islands islands;
     for (const int gpu : gpus) {

@@ -14,7 +14,9 @@
 // fall under a fabric's write collapse. Worked example: 8 GPUs on two sockets, 14,336 bytes: one_shot
 // crosses the sockets with 4 x 4 x 14,336 bytes a direction, hierarchical with 4 x 3,584.
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/collective_settings.h"
@@ -45,6 +47,11 @@ class CustomCollectives {
     /// Precondition: why_not() is empty.
     [[nodiscard]] model::Expected<CollectiveTerms> price(const std::vector<int>& gpus,
                                                          double bytes) const;
+
+    /// Runs the bytes over the links: one-shot's and the host-staged one's whole, else one phase of two-shot.
+    [[nodiscard]] model::Expected<void> sample(
+        const std::vector<int>& gpus, double bytes,
+        const std::function<void(Time, const std::vector<double>&)>& on_rates) const;
 
    private:
     using Islands = std::vector<std::vector<int>>;

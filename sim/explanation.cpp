@@ -83,6 +83,7 @@ class Explainer {
         out.key = operation.key(pass.priced.plan.pass);
         out.role = operation.role;
         out.shape = shape_of(operation);
+        if (priced.stream != 0) out.shape += ", on the side stream";
         out.flops = operation.flops;
         out.us = to_us(priced.collective ? priced.latency + priced.transport : priced.kernel);
         out.coverage = info.coverage;

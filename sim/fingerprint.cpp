@@ -32,6 +32,8 @@ void add_surroundings(Fingerprint& fingerprint, const model::Scenario& scenario)
     fingerprint.add(settings.peer_to_peer).add(static_cast<int>(settings.peer_level));
     fingerprint.add(settings.pull).add(settings.ll128).add(settings.graph_file).add(settings.custom_limit_bytes);
     fingerprint.add(scenario.engine.fused_all_reduce_norm).add(scenario.layout.tensor);
+    fingerprint.add(scenario.engine.overlap_shared_experts).add(scenario.engine.overlap_token_limit);
+    for (const std::string& role : scenario.engine.host_sync_after) fingerprint.add(role);
     for (const auto& [format, implementation] : scenario.engine.implementations) {
         fingerprint.add(format).add(implementation);
     }

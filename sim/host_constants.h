@@ -9,8 +9,14 @@
 #include <vector>
 
 #include "model/error.h"
+#include "sim/coverage.h"
 
 namespace draftboard::sim {
+
+/// Standard deviation of log(tok/s) between runs of one configuration that differ in the engine's build and the
+/// host only: 0.06 among 295 repeated plain cells of Kimi-K2.6 on one box, 0.10 to 0.15 of GLM-5 and Qwen3.5 on
+/// several (rtx6kpro@e2c2b95, the tables that `draftboard backtest` reads).
+inline constexpr double kRunSigma = 0.08;
 
 struct HostConstants {
     /// Host time to launch one kernel eagerly through an engine's framework, us.
@@ -31,6 +37,8 @@ struct HostConstants {
     double kernel_gap_us = 0.5;
     /// The same between kernels launched one by one into a stream that has work queued, us.
     double stream_gap_us = 1.4;
+    /// From a kernel's end to the host's return from waiting for it, us.
+    double sync_us = 1.35;
     /// Standard deviation of log(kernel time) between ranks.
     double kernel_jitter = 0.01;
     /// Host work of one cycle that nothing hides: results to the host, scheduling, next inputs, us.
@@ -44,6 +52,9 @@ struct HostConstants {
     double sequence_us = 0.0;
     /// One-sigma relative uncertainty of all of the above together.
     double relative_uncertainty = 0.25;
+    /// Of rates between runs of one configuration; a calibration on the box replaces it. No cost, so not in the table below.
+    double run_sigma = kRunSigma;
+    Coverage coverage = Coverage::datasheet;
 };
 
 struct HostConstantInfo {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -149,9 +150,14 @@ model::Expected<KernelKeyParts> parse_kernel_key(std::string_view key) {
         second + 1 == key.size()) {
         return refuse("does not have three parts");
     }
-    KernelKeyParts parts{std::string(key.substr(0, first)),
+    KernelKeyParts parts{std::string(key.substr(0, first)), {},
                          std::string(key.substr(first + 1, second - first - 1)),
                          std::string(key.substr(second + 1))};
+    if (const auto at = parts.subkind.find('@'); at != std::string::npos) {
+        parts.role = parts.subkind.substr(at + 1);
+        parts.subkind.resize(at);
+        if (parts.role.empty()) return refuse("names no role behind its @");
+    }
     const auto& known = kernel_subkinds();
     if (std::find(known.begin(), known.end(), parts.subkind) == known.end()) {
         return refuse("does not begin with a known kind of kernel");
@@ -165,7 +171,7 @@ std::string kernel_subkind(const model::Operation& operation) {
            operation.weight_format.name();
 }
 
-KernelWork kernel_work(const model::Operation& operation) {
+KernelWork kernel_work(const model::Operation& operation, double head_tile) {
     KernelWork work;
     work.m = std::max<double>(1.0, static_cast<double>(operation.m));
     work.bytes = non_negative(operation.weight_bytes) + non_negative(operation.activation_bytes) +
@@ -183,9 +189,9 @@ KernelWork kernel_work(const model::Operation& operation) {
         case OperationKind::attention: {
             work.length = static_cast<double>(std::max<std::int64_t>(0, operation.k));
             const double heads = static_cast<double>(std::max<std::int64_t>(1, operation.n));
-            // All heads of MLA share one cache and are multiplied in tiles of 16 rows, full or not.
+            // All heads of MLA share one cache and are multiplied in tiles of rows, full or not.
             const double padded =
-                operation.role == "attention.mla" ? 16.0 * std::ceil(heads / 16.0) : heads;
+                operation.role == "attention.mla" && head_tile > 1 ? head_tile * std::ceil(heads / head_tile) : heads;
             work.items = work.m * padded;
             work.flops *= padded / heads;
             work.several_rows = operation.m > operation.batch;
@@ -263,7 +269,7 @@ void KernelModel::add(const KernelTable& table, bool datasheet,
         int rank = 0;
         std::size_t index = 0;
     };
-    std::map<std::pair<std::uint8_t, std::uint32_t>, Best> best;
+    std::map<std::tuple<std::uint8_t, std::uint32_t, std::string>, Best> best;
     for (const auto& [key, constants] : table.entries) {
         const auto parts = parse_kernel_key(key);
         if (!parts) continue;  // readers of calibrations refuse such keys
@@ -276,12 +282,12 @@ void KernelModel::add(const KernelTable& table, bool datasheet,
         const int rank = choice_rank(parts->implementation,
                                      asked == choice.end() ? nullptr : &asked->second);
         if (rank < 0) continue;
-        const auto [at, fresh] = best.try_emplace({subkind, format}, Best{rank, entries_.size()});
+        const auto [at, fresh] = best.try_emplace({subkind, format, parts->role}, Best{rank, entries_.size()});
         if (fresh) {
-            entries_.push_back({subkind, format, datasheet, key, constants});
+            entries_.push_back({subkind, format, parts->role, datasheet, key, constants});
         } else if (rank < at->second.rank) {
             at->second.rank = rank;
-            entries_[at->second.index] = {subkind, format, datasheet, key, constants};
+            entries_[at->second.index] = {subkind, format, parts->role, datasheet, key, constants};
         }
     }
 }
@@ -291,25 +297,35 @@ KernelModel::Match KernelModel::find(const model::Operation& operation) const {
     const std::uint32_t format = format_code(operation.weight_format);
     // The cache's format changes the bytes that attention reads more than how it reads them.
     const bool attention = operation.kind == OperationKind::attention;
+    const Entry* whole_kind = nullptr;
+    const Entry* role_any = nullptr;
     const Entry* grouping = nullptr;
     const Entry* any = nullptr;
     const Entry* sheet = nullptr;
     const Entry* sheet_any = nullptr;
     for (const Entry& entry : entries_) {
-        if (entry.subkind != subkind) continue;
+        if (entry.subkind != subkind || (!entry.role.empty() && entry.role != operation.role)) continue;
         if (entry.datasheet) {
             if (entry.format == format) sheet = &entry;
             if (entry.format == kAnyFormat) sheet_any = &entry;
             continue;
         }
-        if (entry.format == format) return {&entry, false};
-        if (entry.format == kAnyFormat) {
+        if (!entry.role.empty()) {
+            if (entry.format == format) return {&entry, false};
+            if (entry.format == kAnyFormat) role_any = &entry;
+            continue;
+        }
+        if (entry.format == format) {
+            whole_kind = &entry;
+        } else if (entry.format == kAnyFormat) {
             any = &entry;
         } else if (grouping == nullptr &&
                    (attention || number_format_of(entry.format) == number_format_of(format))) {
             grouping = &entry;
         }
     }
+    if (role_any != nullptr) return {role_any, false};
+    if (whole_kind != nullptr) return {whole_kind, false};
     if (grouping != nullptr) return {grouping, true};
     // An entry for any format is how kernels without weights are kept.
     if (any != nullptr) return {any, false};
@@ -329,8 +345,11 @@ KernelTime KernelModel::price(const model::Operation& operation, bool with_formu
     KernelTime time;
     if (match.entry == nullptr) return time;  // can't be: datasheet_kernels() has every subkind
     const KernelConstants& constants = match.entry->constants;
-    const KernelWork work = kernel_work(operation);
+    const KernelWork work = kernel_work(operation, constants.head_tile);
     time.us = kernel_us(constants, work);
+    const Terms terms = terms_of(constants, work, false);
+    const double occupied = std::max(terms.bytes, terms.flops);
+    time.occupied_us = occupied < time.us ? occupied : time.us;
     time.key = match.entry->key;
     time.coverage = constants.coverage;
     double error = constants.relative_error;
@@ -342,7 +361,6 @@ KernelTime KernelModel::price(const model::Operation& operation, bool with_formu
     }
     time.relative_uncertainty = error;
     if (with_formula) {
-        const Terms terms = terms_of(constants, work, false);
         const double residual = residual_factor(constants.residuals, work.m);
         time.formula = fmt::format(
             "max({:.2f}, {:.2f} + {:.2f} + sqrt({:.2f}^2 + {:.2f}^2 + {:.2f}^2)) x {:.3f} = {:.2f} us "

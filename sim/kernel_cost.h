@@ -42,6 +42,9 @@
 
 namespace draftboard::sim {
 
+/// Rows of a tensor core's tile, which MLA's heads fill. The CPU engine has none: 1.
+inline constexpr double kMlaHeadTile = 16;
+
 struct ResidualPoint {
     double log2_m = 0;
     double factor = 1;
@@ -57,6 +60,7 @@ struct KernelConstants {
     double bandwidth_gb_s = 0;      ///< cold; must be > 0 where there are bytes
     double warm_bandwidth_gb_s = 0; ///< what looped benchmarks see below L2 size; never used for pricing a plan; 0: unknown
     double rate_tflops = 0;         ///< 0: not modelled
+    double head_tile = kMlaHeadTile;  ///< MLA attention: heads are multiplied in tiles of this many, full or not
     std::vector<ResidualPoint> residuals;  ///< sorted by log2_m; held constant outside
     double relative_error = 0.3;           ///< standard deviation of log(measured / fitted)
     double m_low = 0;                      ///< range of m the fit saw; beyond: extrapolated. 0, 0: any
@@ -68,7 +72,8 @@ struct KernelConstants {
 
 /// "experts/int4_g32/marlin", "gemm/bf16/any", "attention_mla/bf16/triton", ...: kind or subkind, weight or
 /// cache format ("any": all), implementation ("any": not told). An implementation that differs between engines
-/// is "marlin@sglang", "marlin@vllm"; plain "marlin" finds the first of them.
+/// is "marlin@sglang", "marlin@vllm"; plain "marlin" finds the first of them. "elementwise@moe.combine/any/cpu" prices
+/// one role alone, where the roles of a kind differ in more than their sizes; it goes before the kind's own entry.
 using KernelKey = std::string;
 
 struct KernelTable {
@@ -83,6 +88,7 @@ using ImplementationChoice = std::map<std::string, std::string>;
 
 struct KernelTime {
     double us = 0;
+    double occupied_us = 0;  ///< max(b, f), at most us: what a kernel beside it can't use meanwhile
     double relative_uncertainty = 0;
     Coverage coverage = Coverage::datasheet;
     KernelKey key;        ///< the entry that priced it
@@ -98,7 +104,7 @@ struct KernelWork {
     double flops = 0;
     bool several_rows = false;  ///< attention: a sequence has more than one
 };
-[[nodiscard]] KernelWork kernel_work(const model::Operation& operation);
+[[nodiscard]] KernelWork kernel_work(const model::Operation& operation, double head_tile = kMlaHeadTile);
 
 /// The formula. `warm` takes warm_bandwidth (where known) and no residual: what a looped benchmark
 /// would see whose weights stay in L2. Finite and non-negative for any input.
@@ -120,6 +126,7 @@ class KernelModel {
     struct Entry {
         std::uint8_t subkind = 0;
         std::uint32_t format = 0;  // packed WeightFormat::name()
+        std::string role;
         bool datasheet = false;
         KernelKey key;
         KernelConstants constants;
@@ -146,10 +153,11 @@ class KernelModel {
 
 struct KernelKeyParts {
     std::string subkind;
+    std::string role;  ///< empty: any
     std::string format;
     std::string implementation;
 };
-/// Splits and checks a key: known subkind, a format name ("bf16", "fp8_b128", "int4_g32", ..., "any"), an implementation.
+/// Splits and checks a key: known subkind, "@" and a role where there is one, a format name ("bf16", "fp8_b128", "int4_g32", ..., "any"), an implementation.
 [[nodiscard]] model::Expected<KernelKeyParts> parse_kernel_key(std::string_view key);
 
 }  // namespace draftboard::sim

@@ -21,6 +21,7 @@ std::string_view to_name(TermKind kind) {
         case TermKind::latency: return "collectives.latency";
         case TermKind::transport: return "collectives.transport";
         case TermKind::wait: return "collectives.wait";
+        case TermKind::contention: return "contention";
     }
     return "?";
 }
@@ -46,6 +47,41 @@ bool outside_pieces(const Operation& operation) {
            operation.kind == OperationKind::delta_net;
 }
 
+/// Puts the shared expert of each layer on the side stream: it forks in front of the router and joins in
+/// moe.combine. `occupied`, of each operation: what it takes from the other stream.
+void overlap_shared_experts(const model::Plan& plan, const std::vector<Time>& occupied,
+                            std::vector<PricedOperation>& operations) {
+    constexpr std::string_view kShared = "moe.shared_";
+    int fork = -1;
+    int last_side = -1;
+    Time joint = 0;
+    bool open = false;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+        const std::string_view role = plan.operations[i].role;
+        if (role == "moe.router_proj") {
+            open = true;
+            fork = static_cast<int>(i) - 1;
+            last_side = -1;
+            joint = 0;
+        }
+        if (!open) continue;
+        if (role == "moe.combine") {
+            open = false;
+            if (last_side < 0) continue;  // the model has no shared expert
+            operations[i].join = true;
+            operations[i].after = last_side;
+            operations[i].fork = fork;
+            operations[i].joint = joint;
+            continue;
+        }
+        joint += occupied[i];
+        if (!role.starts_with(kShared)) continue;
+        operations[i].stream = 1;
+        if (last_side < 0) operations[i].after = fork;
+        last_side = static_cast<int>(i);
+    }
+}
+
 /// What attention moves where all its sequences read one cache.
 Operation with_shared_context(Operation operation, double l2_bytes) {
     if (operation.kind != OperationKind::attention || operation.batch < 2) return operation;
@@ -61,10 +97,14 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
     PricedPass pass;
     pass.operations.reserve(plan.operations.size());
     pass.info.reserve(plan.operations.size());
+    std::vector<Time> occupied;
+    occupied.reserve(plan.operations.size());
     bool after_all_reduce = false;
+    Time worked = 0;  // kernels since the last collective
     for (const Operation& operation : plan.operations) {
         PricedOperation priced;
         PricedOperationInfo info;
+        occupied.push_back(0);
         if (model::is_collective(operation.kind)) {
             CollectiveRequest request;
             request.operation = operation.kind;
@@ -78,6 +118,8 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
             priced.collective = true;
             priced.latency = time->latency;
             priced.transport = time->transport;
+            priced.skew = time->skew + static_cast<Time>(std::llround(time->skew_share * static_cast<double>(worked)));
+            worked = 0;
             info.coverage = time->coverage;
             info.relative_uncertainty = time->relative_uncertainty;
             for (const std::string& remark : time->remarks) {
@@ -91,6 +133,10 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
                 shared_context ? kernels->time(with_shared_context(operation, l2_bytes))
                                : kernels->time(operation);
             priced.kernel = from_us(time.us);
+            worked += priced.kernel;
+            occupied.back() = from_us(time.occupied_us);
+            priced.host_sync = std::find(host_sync_after.begin(), host_sync_after.end(),
+                                         operation.role) != host_sync_after.end();
             priced.eager_piece = outside_pieces(operation);
             priced.layer_piece = priced.eager_piece && operation.kind != OperationKind::indexer;
             info.term = term_of(operation);
@@ -105,11 +151,15 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
         pass.operations.push_back(priced);
         pass.info.push_back(info);
     }
+    if (overlap_shared_experts) sim::overlap_shared_experts(plan, occupied, pass.operations);
     pass.plan = std::move(plan);
     return pass;
 }
 
 namespace {
+
+/// Relative error of what two streams cost each other; assumed: no table has kernels side by side.
+constexpr double kContentionError = 0.3;
 
 /// Sums of one term over operations and ranks, in picoseconds.
 struct Sums {
@@ -146,8 +196,13 @@ PassCost pass_cost(const PricedPass& pass, const PassTimes& times, const HostCon
             const OperationTimes& at = times.at(r, i);
             const PricedOperation& operation = pass.operations[i];
             const PricedOperationInfo& info = pass.info[i];
+            if (at.hidden) continue;
+            if (at.contention > 0) {
+                of(TermKind::contention)
+                    .add(static_cast<double>(at.contention), kContentionError, Coverage::datasheet);
+            }
             of(TermKind::launch)
-                .add(static_cast<double>(at.idle), host.relative_uncertainty, Coverage::datasheet);
+                .add(static_cast<double>(at.idle), host.relative_uncertainty, host.coverage);
             if (operation.collective) {
                 wait += static_cast<double>(at.wait);
                 of(TermKind::latency)
@@ -161,7 +216,7 @@ PassCost pass_cost(const PricedPass& pass, const PassTimes& times, const HostCon
             previous = at.end;
         }
         wait += static_cast<double>(times.total - previous);  // for the last rank to finish
-        of(TermKind::wait).add(wait, host.relative_uncertainty, Coverage::datasheet);
+        of(TermKind::wait).add(wait, host.relative_uncertainty, host.coverage);
         most_wait = r == 0 ? wait : std::max(most_wait, wait);
         least_wait = r == 0 ? wait : std::min(least_wait, wait);
     }

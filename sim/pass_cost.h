@@ -3,8 +3,9 @@
 // A plan, priced: every operation with its time, what carries that time, and the term of the answer that
 // it belongs to; then the whole pass on its ranks, with its time split over terms.
 //
-// On each rank the pass is a gapless sequence of kernel, launch (idle), wait, latency and transport; a
-// term is its mean over ranks. Ranks that finish before the last one wait for it. So, exactly:
+// On each rank the critical path is a gapless sequence of kernel, launch (idle), wait, latency, transport and
+// contention; a term is its mean over ranks. Where two streams run side by side the path follows the longer one,
+// and what the other does is in no term. Ranks that finish before the last one wait for it. So, exactly:
 //     sum of terms = PassTimes::total
 
 #include <string>
@@ -30,8 +31,9 @@ enum class TermKind {
     latency,     ///< collectives: hops and handshakes
     transport,   ///< collectives: bytes moving
     wait,        ///< collectives: for the last rank
+    contention,  ///< where two streams join: memory that both use, beyond the longer one
 };
-inline constexpr int kTermKinds = 10;
+inline constexpr int kTermKinds = 11;
 [[nodiscard]] std::string_view to_name(TermKind kind);
 
 /// The term of an operation that is not a collective.
@@ -60,6 +62,9 @@ struct PassPricer {
     CollectiveModel* collectives = nullptr;
     std::vector<int> gpus;           ///< ordinals of the tensor-parallel group, in rank order
     bool fused_all_reduce_norm = false;
+    /// The shared expert's operations run on the side stream from in front of moe.router_proj up to moe.combine.
+    bool overlap_shared_experts = false;
+    std::vector<std::string> host_sync_after;  ///< roles
     /// Workload::shared_context: attention reads the context from memory once and the other sequences'
     /// copies of it from L2, at 1 / kL2Share of the price, if it stays there:
     ///   bytes = c (1 + (S - 1) kL2Share), c one sequence's cache in this layer, S sequences, c <= l2_bytes

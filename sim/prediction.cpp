@@ -30,7 +30,7 @@ void add_once(std::vector<std::string>& list, const std::string& text) {
 }
 
 Term host_term(double ms, const HostConstants& host) {
-    return {"host", ms, 0, ms * host.relative_uncertainty, Coverage::datasheet};
+    return {"host", ms, 0, ms * host.relative_uncertainty, host.coverage};
 }
 
 std::string verdict_of(const Scenario& scenario, const Prediction& p) {
@@ -65,6 +65,7 @@ class Cycle {
         pricer_.fused_all_reduce_norm = scenario.engine.fused_all_reduce_norm;
         pricer_.shared_context = scenario.workload.shared_context;
         pricer_.l2_bytes = scenario.machine.gpu.l2_bytes;
+        pricer_.host_sync_after = scenario.engine.host_sync_after;
         passes_.clear();
         add_surroundings(surroundings_, scenario);
         add_launch_costs(surroundings_, host);
@@ -87,6 +88,9 @@ class Cycle {
             passes_.push_back(std::move(*known));
             return passes_.back().cost;
         }
+        const int side_by_side = scenario_.engine.overlap_token_limit;
+        pricer_.overlap_shared_experts = scenario_.engine.overlap_shared_experts &&
+                                         (side_by_side == 0 || rows <= side_by_side);
         auto priced = pricer_.price(std::move(plan), mode);
         if (!priced) return tl::unexpected(priced.error());
         SimulatedPass pass;
@@ -161,20 +165,29 @@ void fill_cycle(const Scenario& scenario, const HostConstants& host, const PassC
         speculation.acceptance, speculation.acceptance_length(), speculation.steps);
 }
 
-void fill_rates(const Scenario& scenario, Prediction& p) {
+void fill_rates(const Scenario& scenario, const HostConstants& host, Prediction& p) {
     const TimeUncertainty sigma = combine(p.terms, p.plain_terms);
     const double length_sigma = log_sigma_of(p.acceptance_length);
-    const double rate_sigma = std::hypot(sigma.cycle, length_sigma, kRunSigma);
+    const double rate_sigma = std::hypot(sigma.cycle, length_sigma, host.run_sigma);
     const double sequences = scenario.workload.concurrency;
     const double per_user = p.acceptance_length.value / p.cycle_ms * 1e3;
     const double plain_per_user = 1e3 / p.plain_step_ms;
     p.per_user_tokens_per_second = interval_around(per_user, rate_sigma);
     p.tokens_per_second = interval_around(per_user * sequences, rate_sigma);
     p.plain_tokens_per_second =
-        interval_around(plain_per_user * sequences, std::hypot(sigma.plain, kRunSigma));
+        interval_around(plain_per_user * sequences, std::hypot(sigma.plain, host.run_sigma));
     p.speedup = interval_around(per_user / plain_per_user, std::hypot(sigma.ratio, length_sigma));
     p.break_even_acceptance_length = p.cycle_ms / p.plain_step_ms;
     p.coverage = overall_coverage(p.terms);
+}
+
+bool runs_role(const std::vector<SimulatedPass>& passes, const std::string& role) {
+    for (const SimulatedPass& pass : passes) {
+        for (const model::Operation& operation : pass.priced.plan.operations) {
+            if (operation.role == role && !model::is_collective(operation.kind)) return true;
+        }
+    }
+    return false;
 }
 
 model::MemoryFit fit_memory(const Scenario& scenario) {
@@ -261,8 +274,13 @@ model::Expected<Prediction> Predictor::predict(const Scenario& scenario) {
     }
     set_shares(p.terms);
     set_shares(p.plain_terms);
-    fill_rates(scenario, p);
+    fill_rates(scenario, *host, p);
     for (const std::string& note : speculation.notes()) add_once(p.warnings, note);
+    for (const std::string& role : engine.host_sync_after) {
+        if (!runs_role(impl_->passes, role)) {
+            add_once(p.warnings, "engine.host_sync_after: no kernel of any pass is called " + role);
+        }
+    }
     for (const std::string& path : scenario.unknown_fields) {
         add_once(p.warnings, "the scenario's field " + path + " is not known and was ignored");
     }

@@ -29,11 +29,6 @@
 
 namespace draftboard::sim {
 
-/// Standard deviation of log(tok/s) between runs of one configuration that differ in the engine's build and the
-/// host only: 0.06 among 295 repeated plain cells of Kimi-K2.6 on one box, 0.10 to 0.15 of GLM-5 and Qwen3.5 on
-/// several (rtx6kpro@e2c2b95, the tables that `draftboard backtest` reads).
-inline constexpr double kRunSigma = 0.08;
-
 /// Everything that prices, from calibrations or datasheets.
 struct CostConstants {
     KernelTable kernels;                ///< empty: datasheet

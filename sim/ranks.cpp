@@ -2,6 +2,7 @@
 #include "sim/ranks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "sim/engine.h"
@@ -12,11 +13,13 @@ namespace {
 
 using model::LaunchMode;
 
-/// One rank: its host thread's clock, its stream's clock, and the operation it comes to next.
+constexpr std::size_t kStreams = 2;
+
+/// One rank: its host thread's clock, its streams' clocks, and the operation it comes to next.
 struct Rank {
     std::size_t next = 0;
     Time host = 0;
-    Time stream = 0;
+    std::array<Time, kStreams> streams{};
     double launch_factor = 1;
     double kernel_factor = 1;
     bool in_graph = false;  ///< the current run of operations was launched as one graph
@@ -43,8 +46,8 @@ class Pass {
         for (std::size_t r = 0; r < ranks_.size(); ++r) engine_.schedule(0, [this, r] { advance(r); });
         engine_.run();
         for (const Rank& rank : ranks_) {
-            result_.rank_end.push_back(rank.stream);
-            result_.total = std::max(result_.total, rank.stream);
+            result_.rank_end.push_back(rank.streams[0]);
+            result_.total = std::max(result_.total, rank.streams[0]);
         }
         return std::move(result_);
     }
@@ -55,28 +58,64 @@ class Pass {
         Rank& rank = ranks_[r];
         while (rank.next < operations_.size()) {
             const PricedOperation& operation = operations_[rank.next];
-            const Time start = launch(rank, operation);
+            Time& stream = rank.streams[operation.stream == 0 ? 0 : 1];
             OperationTimes& times = at(r, rank.next);
+            Time ready = stream;
+            if (operation.after >= 0) {
+                ready = std::max(ready, at(r, static_cast<std::size_t>(operation.after)).end);
+            }
+            if (operation.join) times.contention = contention_of(r, operation, ready);
+            ready += times.contention;
+            const Time start = launch(rank, operation, ready);
             times.start = start;
-            times.idle = start - rank.stream;
+            times.idle = start - ready;
+            if (operation.join) hide_shorter(r, operation);
             if (operation.collective) {
                 engine_.schedule(start, [this, r] { arrive(r); });
                 return;
             }
-            rank.stream = start + static_cast<Time>(std::llround(
-                                      static_cast<double>(operation.kernel) * rank.kernel_factor));
-            times.end = rank.stream;
+            stream = start + scaled(operation.kernel, rank);
+            times.end = stream;
+            if (operation.host_sync) wait_for_device(rank, stream);
             ++rank.next;
         }
     }
 
-    /// The time at which the operation may start on the rank's stream.
-    Time launch(Rank& rank, const PricedOperation& operation) {
-        if (operation.fused) return rank.stream;
+    [[nodiscard]] static Time scaled(Time kernel, const Rank& rank) {
+        return static_cast<Time>(std::llround(static_cast<double>(kernel) * rank.kernel_factor));
+    }
+
+    void wait_for_device(Rank& rank, Time end) const {
+        rank.host = std::max(rank.host, end + from_us(host_.sync_us));
+        rank.in_graph = false;
+    }
+
+    /// What the memory still needs when the longer stream has come to the join at `ready`.
+    [[nodiscard]] Time contention_of(std::size_t r, const PricedOperation& join, Time ready) {
+        const Time parted = join.fork < 0 ? 0 : at(r, static_cast<std::size_t>(join.fork)).end;
+        return std::max<Time>(0, parted + scaled(join.joint, ranks_[r]) - ready);
+    }
+
+    /// Of the operations between fork and join, those of the stream that came first are beside the path.
+    void hide_shorter(std::size_t r, const PricedOperation& join) {
+        const std::size_t index = ranks_[r].next;
+        Time main_end = join.fork < 0 ? 0 : at(r, static_cast<std::size_t>(join.fork)).end;
+        for (std::size_t i = static_cast<std::size_t>(join.fork + 1); i < index; ++i) {
+            if (operations_[i].stream == 0) main_end = at(r, i).end;
+        }
+        const bool side_is_longer = at(r, static_cast<std::size_t>(join.after)).end > main_end;
+        for (std::size_t i = static_cast<std::size_t>(join.fork + 1); i < index; ++i) {
+            at(r, i).hidden = (operations_[i].stream == 0) == side_is_longer;
+        }
+    }
+
+    /// The time at which the operation may start; `ready`: what it waits for on the device has ended.
+    Time launch(Rank& rank, const PricedOperation& operation, Time ready) {
+        if (operation.fused) return ready;
         const bool eager = mode_ == LaunchMode::eager ||
                            (mode_ == LaunchMode::piecewise && operation.eager_piece);
         const double gap_us = eager ? host_.stream_gap_us : host_.kernel_gap_us;
-        const Time queued = rank.stream + (rank.next == 0 ? 0 : from_us(gap_us));
+        const Time queued = ready + (rank.next == 0 ? 0 : from_us(gap_us));
         if (eager) {
             rank.in_graph = false;
             double base = operation.collective ? host_.collective_launch_us : host_.eager_launch_us;
@@ -99,13 +138,13 @@ class Pass {
         const std::size_t index = ranks_[r].next;
         if (++arrived_ < ranks_.size()) return;
         arrived_ = 0;
-        const Time everybody = engine_.now();
+        const Time everybody = engine_.now() + operations_[index].skew;
         const Time end = everybody + operations_[index].latency + operations_[index].transport;
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
             OperationTimes& times = at(i, index);
             times.wait = everybody - times.start;
             times.end = end;
-            ranks_[i].stream = end;
+            ranks_[i].streams[0] = end;
             ++ranks_[i].next;
             engine_.schedule(end, [this, i] { advance(i); });
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/trace.h"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -10,6 +11,7 @@ namespace draftboard::sim {
 
 namespace {
 
+constexpr int kSideRow = 1'000'000;  // a rank's side stream has the row of its main stream plus this
 constexpr int kPlainProcess = 1;
 constexpr int kCycleProcess = 2;
 
@@ -35,6 +37,12 @@ class TraceWriter {
             process, rank));
     }
 
+    void name_side_stream(int process, int rank) {
+        add(fmt::format(
+            R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":"rank {} side stream"}}}})",
+            process, kSideRow + rank, rank));
+    }
+
     /// One pass starting at `origin`.
     void write_pass(const SimulatedPass& pass, int process, Time origin) {
         for (int rank = 0; rank < pass.times.ranks; ++rank) {
@@ -55,8 +63,12 @@ class TraceWriter {
         const PricedOperation& priced = pass.priced.operations[index];
         const model::Operation& operation = pass.priced.plan.operations[index];
         const std::string key = operation.key(pass.priced.plan.pass);
+        if (at.contention > 0) {
+            slice(process, rank, origin + at.start - at.idle - at.contention, at.contention,
+                  key + " waits for memory", "contention");
+        }
         if (!priced.collective) {
-            slice(process, rank, origin + at.start, at.end - at.start, key,
+            slice(process, priced.stream == 0 ? rank : kSideRow + rank, origin + at.start, at.end - at.start, key,
                   to_name(pass.priced.info[index].term));
             return;
         }
@@ -109,6 +121,11 @@ class TraceWriter {
     std::string events_;
 };
 
+bool has_side_stream(const SimulatedPass& pass) {
+    return std::any_of(pass.priced.operations.begin(), pass.priced.operations.end(),
+                       [](const PricedOperation& operation) { return operation.stream != 0; });
+}
+
 }  // namespace
 
 std::string chrome_trace(const model::Scenario& scenario, const Predictor& predictor) {
@@ -120,6 +137,7 @@ std::string chrome_trace(const model::Scenario& scenario, const Predictor& predi
         const bool plain = pass.name == "plain";
         for (int rank = 0; rank < pass.times.ranks; ++rank) {
             writer.name_rank(plain ? kPlainProcess : kCycleProcess, rank);
+            if (has_side_stream(pass)) writer.name_side_stream(plain ? kPlainProcess : kCycleProcess, rank);
         }
         for (int i = 0; i < pass.repeat; ++i) {
             writer.write_pass(pass, plain ? kPlainProcess : kCycleProcess, plain ? 0 : cycle);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A cycle as a Chrome trace (JSON array format; opens in ui.perfetto.dev): one process a pass sequence,
-// one row a rank's stream, slices named by operation keys, wait and transport of collectives as slices
+// one row for each stream of a rank, slices named by operation keys, wait and transport of collectives as slices
 // of their own, and counters for the load of links while collectives run. Times are microseconds with
 // nanosecond digits, from integer picoseconds.
 

@@ -331,6 +331,21 @@ TEST(Collective, Collapsing_writes_hurt_one_shot_and_neither_the_ring_nor_reads)
     EXPECT_GT(to_us(shot_after), 16 * 1048576 / 2.7e3);
 }
 
+TEST(Collective, Writes_between_the_virtual_switches_of_one_chip_do_not_collapse) {
+    // Published: one-shot over the four GPUs of one chip takes 6.4 us for 8 KiB and 95.6 us for 1 MiB; collapsed, the
+    // 4 MiB that each virtual switch's two GPUs write to the other's would take 1553 us at 2.7 GB/s.
+    const auto machine =
+        model::find_machine("8x-rtx-pro-6000-switches", std::string(DRAFTBOARD_SOURCE_DIR) + "/data");
+    ASSERT_TRUE(machine);
+    CollectiveSettings shot;
+    shot.implementation = Implementation::one_shot;
+    CollectiveModel model(*machine, shot);
+    EXPECT_NEAR(to_us(model.time(request(4, 8192))->total), 6.4, 1.5);
+    EXPECT_NEAR(to_us(model.time(request(4, 1 << 20))->total), 95.6, 25);
+    // From one chip to the other they climb: 2 x 4 x 1 MiB of each virtual switch at 2.7 GB/s
+    EXPECT_GT(to_us(model.time(request(8, 1 << 20))->total), 8 * 1048576 / 2.7e3);
+}
+
 TEST(Collective, A_failed_search_is_slow_at_small_sizes_because_of_Simple) {
     CollectiveSettings settings;
     CollectiveModel failed(direct_box(8), settings);

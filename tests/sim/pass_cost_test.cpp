@@ -44,6 +44,32 @@ TEST(PassCost, Terms_sum_to_the_total_in_every_launch_mode) {
     }
 }
 
+TEST(PassCost, Terms_sum_to_the_total_over_two_streams_and_the_hidden_one_is_in_none) {
+    // dense 30 us, then experts 50 beside dense 20 on the side stream: experts hide it; the memory needs 65 us for both
+    PricedPass pass = small_pass();
+    pass.operations.insert(pass.operations.begin() + 2, pass.operations[0]);
+    pass.info.insert(pass.info.begin() + 2, pass.info[0]);
+    pass.plan.operations.insert(pass.plan.operations.begin() + 2, pass.plan.operations[0]);
+    pass.operations[2].kernel = from_us(20);
+    pass.operations[2].stream = 1;
+    pass.operations[2].after = 0;
+    pass.operations[3].join = true;
+    pass.operations[3].after = 2;
+    pass.operations[3].fork = 0;
+    pass.operations[3].joint = from_us(65);
+    HostConstants host;
+    host.kernel_jitter = 0;
+    host.rank_spread = 0;
+    const PassTimes times = simulate_pass(pass.operations, 4, model::LaunchMode::graph, host, Random(5));
+    const PassCost cost = pass_cost(pass, times, host);
+    double sum = 0;
+    for (const PassTerm& term : cost.terms) sum += term.ms;
+    EXPECT_NEAR(sum, cost.total_ms, 1e-9);
+    EXPECT_NEAR(cost.terms[static_cast<int>(TermKind::dense)].ms, 0.030, 1e-9);
+    EXPECT_NEAR(cost.terms[static_cast<int>(TermKind::experts)].ms, 0.050, 1e-9);
+    EXPECT_NEAR(cost.terms[static_cast<int>(TermKind::contention)].ms, (65 - 50 - host.kernel_gap_us) * 1e-3, 1e-9);
+}
+
 TEST(PassCost, Each_term_has_its_own_time_and_uncertainty) {
     const PricedPass pass = small_pass();
     HostConstants host;

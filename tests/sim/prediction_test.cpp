@@ -3,6 +3,7 @@
 #include "sim/prediction.h"
 
 #include <cmath>
+#include <map>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -44,6 +45,59 @@ TEST(Prediction, Terms_sum_to_the_cycle_and_shares_to_one) {
         double shares = 0;
         for (const Term& term : p.terms) shares += term.share;
         EXPECT_NEAR(shares, 1, 1e-9) << name;
+    }
+}
+
+TEST(Prediction, A_shared_expert_on_its_own_stream_saves_at_most_its_own_time) {
+    const Prediction one = predict("kimi-k2.5-eagle3-founding", {"engine.launch.verify=graph"});
+    const model::Edits edits = {"engine.launch.verify=graph", "engine.overlap_shared_experts=true"};
+    const Prediction two = predict("kimi-k2.5-eagle3-founding", edits);
+    EXPECT_NEAR(sum_ms(two.terms), two.cycle_ms, 1e-6);
+    EXPECT_NEAR(sum_ms(two.plain_terms), two.plain_step_ms, 1e-6);
+    EXPECT_LT(two.verify_ms, one.verify_ms);
+    // 60 layers x (two GEMMs and an activation, below 20 us each on one stream, and their gaps)
+    EXPECT_GT(two.verify_ms, one.verify_ms - 60 * 3 * 0.0205);
+    // Passes of more tokens than the limit stay on one stream: 4 tokens of a verify pass, 1 of a plain step.
+    const Prediction limited = predict("kimi-k2.5-eagle3-founding", {edits[0], edits[1], "engine.overlap_token_limit=3"});
+    EXPECT_EQ(limited.verify_ms, one.verify_ms);
+    EXPECT_EQ(limited.plain_step_ms, two.plain_step_ms);
+}
+
+TEST(Prediction, A_host_that_waits_behind_every_router_launches_each_layer_anew) {
+    // 60 layers: the host returns, launches a graph and its first kernel starts, less the gap that was there anyway
+    const HostConstants host;
+    const Prediction free = predict("qwen3.5-397b-founding");
+    const Prediction waits = predict("qwen3.5-397b-founding", {"engine.host_sync_after=[\"moe.top_k\"]"});
+    const double layer_us = host.sync_us + host.graph_launch_us + host.launch_latency_us - host.kernel_gap_us;
+    EXPECT_NEAR(waits.plain_step_ms - free.plain_step_ms, 60 * layer_us * 1e-3, 0.25 * 60 * layer_us * 1e-3);
+    EXPECT_NEAR(sum_ms(waits.plain_terms), waits.plain_step_ms, 1e-6);
+    const Prediction none = predict("qwen3.5-397b-founding", {"engine.host_sync_after=[\"moe.topk\"]"});
+    EXPECT_EQ(none.plain_step_ms, free.plain_step_ms);
+    ASSERT_FALSE(none.warnings.empty());
+    EXPECT_NE(none.warnings.back().find("moe.topk"), std::string::npos);
+}
+
+TEST(Prediction, The_trace_has_a_row_for_each_stream) {
+    const model::Scenario scenario =
+        scenario_of("kimi-k2.5-eagle3-founding", {"engine.overlap_shared_experts=true"});
+    Predictor predictor(CostConstants{});
+    ASSERT_TRUE(predictor.predict(scenario));
+    const auto trace = model::parse_json(chrome_trace(scenario, predictor), "trace");
+    ASSERT_TRUE(trace) << trace.error().to_text();
+    std::map<int, std::string> rows;  // of the cycle
+    std::map<int, int> shared_slices;
+    for (const auto& event : (*trace)["traceEvents"]) {
+        if (event["pid"] != 2) continue;
+        if (event["ph"] == "M" && event.contains("tid")) rows[event["tid"]] = event["args"]["name"];
+        if (event["ph"] != "X") continue;
+        const std::string name = event["name"];
+        if (name.find("verify/") == 0 && name.find("moe.shared_") != std::string::npos) ++shared_slices[event["tid"]];
+    }
+    EXPECT_EQ(rows.size(), 16U);  // 8 ranks, two streams
+    ASSERT_EQ(shared_slices.size(), 8U);
+    for (const auto& [row, slices] : shared_slices) {
+        EXPECT_NE(rows[row].find("side stream"), std::string::npos);
+        EXPECT_EQ(slices, 60 * 3);  // gate and up, activation, down of each MoE layer
     }
 }
 

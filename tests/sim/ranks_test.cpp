@@ -119,6 +119,116 @@ TEST(Ranks, The_same_seed_gives_the_same_times_and_another_seed_others) {
     EXPECT_NE(total(3), total(4));
 }
 
+/// Fork, 30 us on the main stream beside 20 us on the side stream, join.
+std::vector<PricedOperation> two_streams(double main_us, double side_us, double joint_us) {
+    std::vector<PricedOperation> operations{kernel(10), kernel(main_us), kernel(side_us), kernel(2)};
+    operations[2].stream = 1;
+    operations[2].after = 0;
+    operations[3].join = true;
+    operations[3].after = 2;
+    operations[3].fork = 0;
+    operations[3].joint = from_us(joint_us);
+    return operations;
+}
+
+TEST(Ranks, Two_streams_take_as_long_as_the_longer_one_and_hide_the_other) {
+    // 5 launch + 10; both start a gap of 1 later; the longer of 30 and 20 (of 15 and 20), a gap and 2 us after the join
+    const PassTimes times =
+        simulate_pass(two_streams(30, 20, 25), 2, LaunchMode::graph, exact_host(), Random(1));
+    EXPECT_EQ(times.total, from_us(5 + 10 + 1 + 30 + 1 + 2));
+    EXPECT_EQ(times.at(0, 2).start, times.at(0, 1).start);
+    EXPECT_TRUE(times.at(0, 2).hidden);
+    EXPECT_FALSE(times.at(0, 1).hidden);
+    EXPECT_EQ(times.at(0, 3).contention, 0);
+    const PassTimes side =
+        simulate_pass(two_streams(15, 20, 20), 2, LaunchMode::graph, exact_host(), Random(1));
+    EXPECT_EQ(side.total, from_us(5 + 10 + 1 + 20 + 1 + 2));
+    EXPECT_TRUE(side.at(0, 1).hidden);
+    EXPECT_FALSE(side.at(0, 2).hidden);
+}
+
+TEST(Ranks, Two_streams_join_no_earlier_than_the_memory_has_moved_the_bytes_of_both) {
+    // parted at 15; the memory needs 40 us for both, the longer stream is ready at 46: 9 us more, a gap, 2 us
+    const PassTimes times =
+        simulate_pass(two_streams(30, 20, 40), 1, LaunchMode::graph, exact_host(), Random(1));
+    EXPECT_EQ(times.at(0, 3).contention, from_us(9));
+    EXPECT_EQ(times.at(0, 3).idle, from_us(1));
+    EXPECT_EQ(times.total, from_us(15 + 40 + 1 + 2));
+}
+
+TEST(Ranks, An_eager_host_launches_both_streams_so_short_kernels_gain_nothing) {
+    // four launches of 6 us: the last kernel starts at 24 with one stream or two
+    const auto operations = two_streams(2, 2, 0);
+    auto one_stream = operations;
+    for (PricedOperation& operation : one_stream) {
+        operation = kernel(to_us(operation.kernel));
+    }
+    const PassTimes two = simulate_pass(operations, 1, LaunchMode::eager, exact_host(), Random(1));
+    const PassTimes one = simulate_pass(one_stream, 1, LaunchMode::eager, exact_host(), Random(1));
+    EXPECT_EQ(two.total, from_us(4 * 6 + 2));
+    EXPECT_EQ(one.total, two.total);
+}
+
+TEST(Ranks, A_host_that_waits_for_the_device_launches_nothing_before_it_returns) {
+    // graph at 5, kernel to 15; the host returns at 15 + 2 and launches the next graph at 17 + 5
+    HostConstants host = exact_host();
+    host.sync_us = 2;
+    std::vector<PricedOperation> operations{kernel(10), kernel(10)};
+    operations[0].host_sync = true;
+    const PassTimes times = simulate_pass(operations, 1, LaunchMode::graph, host, Random(1));
+    EXPECT_EQ(times.at(0, 1).start, from_us(22));
+    EXPECT_EQ(times.total, from_us(32));
+    // without it the second kernel follows after a gap
+    operations[0].host_sync = false;
+    EXPECT_EQ(simulate_pass(operations, 1, LaunchMode::graph, host, Random(1)).total, from_us(26));
+}
+
+RC_GTEST_PROP(Ranks, The_critical_path_through_two_streams_has_no_gaps, ()) {
+    // Blocks of: fork, main operations (kernels or collectives), side kernels, join.
+    std::vector<PricedOperation> operations;
+    const auto blocks = *rc::gen::inRange(1, 6);
+    for (int b = 0; b < blocks; ++b) {
+        operations.push_back(kernel(*rc::gen::inRange(0, 20)));
+        operations.back().host_sync = *rc::gen::inRange(0, 4) == 0;
+        const int fork = static_cast<int>(operations.size()) - 1;
+        const auto main = *rc::gen::inRange(1, 4);
+        for (int i = 0; i < main; ++i) {
+            operations.push_back(*rc::gen::inRange(0, 3) == 0 ? collective(3, 4)
+                                                              : kernel(*rc::gen::inRange(0, 40)));
+        }
+        const auto side = *rc::gen::inRange(1, 4);
+        for (int i = 0; i < side; ++i) {
+            operations.push_back(kernel(*rc::gen::inRange(0, 40)));
+            operations.back().stream = 1;
+            if (i == 0) operations.back().after = fork;
+        }
+        const int last = static_cast<int>(operations.size()) - 1;
+        operations.push_back(kernel(*rc::gen::inRange(0, 10)));
+        operations.back().join = true;
+        operations.back().after = last;
+        operations.back().fork = fork;
+        operations.back().joint = from_us(*rc::gen::inRange(0, 120));
+    }
+    const auto ranks = *rc::gen::inRange(1, 5);
+    const auto mode = *rc::gen::element(LaunchMode::eager, LaunchMode::piecewise, LaunchMode::graph);
+    const PassTimes times =
+        simulate_pass(operations, ranks, mode, HostConstants{}, Random(*rc::gen::arbitrary<std::uint64_t>()));
+    for (int r = 0; r < ranks; ++r) {
+        Time path = 0;
+        for (std::size_t i = 0; i < operations.size(); ++i) {
+            const OperationTimes& at = times.at(r, i);
+            RC_ASSERT(at.idle >= 0 && at.wait >= 0 && at.contention >= 0);
+            if (operations[i].after >= 0) {
+                RC_ASSERT(at.start >= times.at(r, static_cast<std::size_t>(operations[i].after)).end);
+            }
+            if (at.hidden) continue;
+            RC_ASSERT(at.start == path + at.idle + at.contention);
+            path = at.end;
+        }
+        RC_ASSERT(path == times.rank_end[static_cast<std::size_t>(r)]);
+    }
+}
+
 RC_GTEST_PROP(Ranks, Idle_kernel_wait_and_collective_time_fill_a_rank_without_gaps, ()) {
     const auto count = *rc::gen::inRange(1, 40);
     std::vector<PricedOperation> operations;

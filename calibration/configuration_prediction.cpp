@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibration/configuration_prediction.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "calibration/cost_constants.h"
+
+namespace draftboard::calibration {
+
+using model::Expected;
+using model::SpeculationMethod;
+
+Expected<model::Speculation> speculation_of(const SuiteConfiguration& configuration, backend::Inference& inference) {
+    model::Speculation speculation;
+    speculation.method = configuration.method;
+    if (configuration.method == SpeculationMethod::none) return speculation;
+    speculation.steps = configuration.steps;
+    speculation.top_k = configuration.top_k;
+    speculation.draft_tokens = configuration.draft_tokens;
+    if (configuration.method == SpeculationMethod::eagle3) {
+        const auto head = backend::Checkpoint::open(inference.settings().draft_model);
+        if (!head) return tl::unexpected(head.error());
+        auto described = head->eagle3(inference.target().shape().architecture);
+        if (!described) return tl::unexpected(described.error());
+        speculation.head = described->head;
+    }
+    return speculation;
+}
+
+Expected<ConfigurationPrediction> predict_configuration(const SuiteConfiguration& configuration, backend::Inference& inference,
+                                                        const PredictionInputs& inputs) {
+    auto speculation = speculation_of(configuration, inference);
+    if (!speculation) return tl::unexpected(speculation.error());
+    ConfigurationPrediction out;
+    model::Scenario& scenario = out.scenario;
+    const backend::cpu::ModelShape& shape = inference.target().shape();
+    scenario.name = configuration.name();
+    scenario.architecture = shape.architecture;
+    scenario.layout = shape.layout;
+    scenario.machine = inputs.machine;
+    scenario.calibration = inputs.calibration;
+    scenario.speculation = std::move(*speculation);
+    scenario.speculation.acceptance = inputs.acceptance.acceptance;
+    // Two samples of texts stand between the two lengths: the one behind the prediction and the run's own.
+    const double spread = inputs.acceptance.acceptance.relative_spread;
+    scenario.speculation.acceptance.relative_spread =
+        std::min(1.0, spread * std::sqrt(1 + inputs.acceptance.texts / std::max(inputs.run_texts, 1.0)));
+    scenario.routing = inputs.routing;
+    scenario.workload.concurrency = configuration.batch;
+    scenario.workload.context_tokens = configuration.context;
+    scenario.memory.kv_format = model::NumberFormat::fp32;
+    scenario.engine.name = "draftboard-cpu";
+    if (const auto problems = scenario.validate(); !problems.empty()) return tl::unexpected(to_error(problems, scenario.name));
+
+    auto constants = load_cost_constants(scenario, inputs.data_directory);
+    if (!constants) return tl::unexpected(constants.error());
+    sim::Predictor predictor(std::move(*constants));
+    auto prediction = predictor.predict(scenario);
+    if (!prediction) return tl::unexpected(prediction.error());
+    out.prediction = std::move(*prediction);
+    out.passes = predictor.passes();
+    if (configuration.top_k > 1) {
+        // A tree's length was measured as a tree's: the model of trees would build it from a chain's rates.
+        const double factor = inputs.acceptance.length / out.prediction.acceptance_length.value;
+        for (model::Interval* interval : {&out.prediction.tokens_per_second, &out.prediction.per_user_tokens_per_second,
+                                          &out.prediction.speedup, &out.prediction.acceptance_length}) {
+            interval->value *= factor;
+            interval->low *= factor;
+            interval->high *= factor;
+        }
+    }
+    return out;
+}
+
+}  // namespace draftboard::calibration

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibration/configuration_run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/decode_loop.h"
+#include "calibration/cpu_measurements.h"
+
+namespace draftboard::calibration {
+
+using model::Expected;
+using model::SpeculationMethod;
+
+namespace {
+
+constexpr int kWarmUpCycles = 2;
+
+backend::DraftMethod draft_method(SpeculationMethod method) {
+    switch (method) {
+        case SpeculationMethod::eagle3: return backend::DraftMethod::eagle3;
+        case SpeculationMethod::mtp: return backend::DraftMethod::mtp;
+        case SpeculationMethod::ngram: return backend::DraftMethod::ngram;
+        case SpeculationMethod::draft_model: return backend::DraftMethod::draft;
+        case SpeculationMethod::none: break;
+    }
+    return backend::DraftMethod::none;
+}
+
+TextAcceptance text_acceptance(const backend::AcceptanceCounter& counter) {
+    TextAcceptance text;
+    text.cycles = static_cast<double>(counter.cycles());
+    text.hits = static_cast<double>(counter.hits());
+    for (int i = 1; i <= counter.depth(); ++i) text.reached.push_back(static_cast<double>(counter.reached(i)));
+    return text;
+}
+
+}  // namespace
+
+MeasuredAcceptance acceptance_of(const std::vector<TextAcceptance>& texts, int steps) {
+    MeasuredAcceptance measured;
+    measured.texts = static_cast<double>(texts.size());
+    double cycles = 0;
+    double hits = 0;
+    std::vector<double> reached(static_cast<std::size_t>(std::max(steps, 0)), 0.0);
+    std::vector<std::pair<double, double>> rows;  // tokens, cycles
+    for (const TextAcceptance& text : texts) {
+        cycles += text.cycles;
+        hits += text.hits;
+        double tokens = text.cycles;
+        for (std::size_t i = 0; i < std::min(reached.size(), text.reached.size()); ++i) {
+            reached[i] += text.reached[i];
+            tokens += text.reached[i];
+        }
+        rows.emplace_back(tokens, text.cycles);
+    }
+    for (const double count : reached) measured.acceptance.per_position.push_back(hits > 0 ? count / hits : 0.0);
+    measured.acceptance.hit = cycles > 0 ? hits / cycles : 1.0;
+    if (!(cycles > 0)) return measured;
+    double tokens = cycles;
+    for (const double count : reached) tokens += count;
+    measured.length = tokens / cycles;
+    const double n = measured.texts;
+    double squares = 0;
+    for (const auto& [text_tokens, text_cycles] : rows) {
+        const double residual = text_tokens - measured.length * text_cycles;
+        squares += residual * residual;
+    }
+    if (n > 1) measured.acceptance.relative_spread = std::min(1.0, std::sqrt(squares * n / (n - 1)) / tokens);
+    return measured;
+}
+
+Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& configuration, const std::string& folder, int text_length) {
+    backend::InferenceSettings settings;
+    settings.model = folder;
+    settings.method = draft_method(configuration.method);
+    settings.steps = std::max(1, configuration.steps);
+    settings.top_k = configuration.top_k;
+    settings.draft_tokens = configuration.draft_tokens;
+    settings.ranks = configuration.ranks;
+    settings.batch = configuration.batch;
+    settings.text_length = text_length;
+    auto inference = backend::Inference::open(settings);
+    if (!inference) return tl::unexpected(inference.error());
+    if (!inference->tokenizer()) {
+        return model::fail(model::ErrorCode::unsupported, "the model has no byte tokenizer, so the prompts can't be given to it", folder,
+                           "choose a model that has one");
+    }
+    ConfigurationRun run;
+    run.configuration_ = configuration;
+    run.inference_ = std::make_unique<backend::Inference>(std::move(*inference));
+    return run;
+}
+
+Expected<RoundSample> ConfigurationRun::decode(const std::vector<std::vector<int>>& texts, int tokens) {
+    backend::LoopOptions options;
+    options.batch = configuration_.batch;
+    backend::DecodeLoop loop(inference_->target(), inference_->drafter(), options);
+    for (const std::vector<int>& text : texts) {
+        backend::Request request;
+        request.prompt = text;
+        request.max_tokens = tokens;
+        if (auto submitted = loop.submit(std::move(request)); !submitted) return tl::unexpected(submitted.error());
+    }
+    RoundSample sample;
+    double us = 0;
+    int cycles = 0;
+    for (;;) {
+        auto more = loop.step();
+        if (!more) return tl::unexpected(more.error());
+        const backend::CycleReport& report = loop.last_cycle();
+        const bool counts = report.sequences == configuration_.batch && report.passes == 1 && report.prefill_ms == 0;
+        if (counts && ++cycles > kWarmUpCycles) {
+            us += report.cycle_ms() * 1e3;
+            sample.cycles += 1;
+        }
+        if (!*more) break;
+    }
+    if (sample.cycles > 0) sample.cycle_us = us / sample.cycles;
+    for (int request = 0; request < static_cast<int>(texts.size()); ++request) {
+        sample.texts.push_back(text_acceptance(loop.result(request).acceptance));
+    }
+    return sample;
+}
+
+Expected<ProfiledPasses> ConfigurationRun::profile(const std::vector<std::vector<int>>& texts, int tokens) {
+    backend::Profile target;
+    backend::Profile drafter;
+    inference_->target().set_profile(&target);
+    if (inference_->drafter_engine() != nullptr) inference_->drafter_engine()->set_profile(&drafter);
+    const auto decoded = decode(texts, tokens);
+    inference_->target().set_profile(nullptr);
+    if (inference_->drafter_engine() != nullptr) inference_->drafter_engine()->set_profile(nullptr);
+    if (!decoded) return tl::unexpected(decoded.error());
+    ProfiledPasses passes;
+    for (const auto& [name, profile] : {std::pair<const char*, const backend::Profile*>{"target", &target}, {"drafter", &drafter}}) {
+        for (const auto& [key, samples] : profile->passes()) {
+            const auto& [pass, sequences, width] = key;
+            if (sequences != configuration_.batch || pass == model::Pass::prefill) continue;
+            ProfiledPass& out = passes[{name, pass, sequences, width}];
+            for (const backend::OperationSamples& operation : samples.operations) {
+                out.us.push_back(median_of(operation.us));
+                out.wait_us.push_back(median_of(operation.wait_us));
+            }
+        }
+    }
+    return passes;
+}
+
+}  // namespace draftboard::calibration

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// From measured passes of the CPU engine to what prices them: kernels by kernel_fit.h, collectives, waiting and host costs
+// by non-negative least squares. Nothing here runs an engine (cpu_calibration.h) or reads a file.
+//
+//   kernels        one entry a (kind, format, number of ranks); weights as a pass finds them, for it walks through all layers.
+//                  A role gets an entry of its own where the kind's misses it by more than kRolePooling times what its own does.
+//   collectives    t = call + barriers b + bytes / B       x = (call, b, 1/B one-shot, 1/B ring, 1/B gather), rows over t
+//   pass           T - sum of operations = launch + collectives skew + skew_share sum of kernels       by number of ranks
+//   cycle          C - sum of passes = cycle (or step) + calls draft_call + sequences sequence
+//   run_sigma      sd of log(median of later rounds / median of earlier rounds) / sqrt 2: what one median differs from the next
+// Relative errors of kernels and collectives are of rows that the fit left out (five parts, each predicted by the other four).
+
+#include <string>
+#include <vector>
+
+#include "calibration/cpu_measurements.h"
+#include "calibration/cpu_terms.h"
+#include "calibration/kernel_fit.h"
+
+namespace draftboard::calibration {
+
+inline constexpr double kRolePooling = 1.15;
+inline constexpr double kRoleTolerance = 0.02;  ///< added to a role's own mean error before the two are compared
+
+/// One pass with its plan: operations as the engine's planner has them, at the measured context and experts.
+struct CpuMeasuredPass {
+    CpuPassKey key;
+    model::Plan plan;
+    std::vector<double> us;       ///< by operation, waiting left out
+    std::vector<double> wait_us;
+    double total_us = 0;          ///< median of passes that measured nothing inside
+    double early_us = 0;          ///< medians of the first and second half of the rounds
+    double late_us = 0;
+};
+
+/// The medians of the samples; `plan` is that of the pass at the samples' mean context. Experts that were counted replace
+/// the plan's expectation.
+[[nodiscard]] CpuMeasuredPass measured_pass(const CpuPassKey& key, const CpuPassSamples& samples, model::Plan plan);
+
+struct CpuFit {
+    sim::KernelTable kernels;
+    std::vector<TableFit> tables;
+    CpuTerms terms;
+    std::vector<std::string> notes;
+};
+
+/// `gpu`: one core, with the bounds of bandwidth and rate. Errors: nothing measured, times that are not positive.
+[[nodiscard]] model::Expected<CpuFit> fit_cpu(const std::vector<CpuMeasuredPass>& passes, const CpuMeasurements& measurements,
+                                              const model::GpuSpec& gpu);
+
+/// Parts of it, for tests.
+[[nodiscard]] model::Expected<std::vector<sim::SharedMemoryConstants>> fit_collectives(
+    const std::vector<CpuCollectiveSample>& samples);
+struct CpuPassOverhead {
+    double launch_us = 0;
+    double skew_us = 0;
+    double skew_share = 0;
+    double relative_error = 0;  ///< rms of what is left, over the overhead
+};
+/// Passes of one number of ranks.
+[[nodiscard]] CpuPassOverhead fit_pass_overhead(const std::vector<const CpuMeasuredPass*>& passes);
+[[nodiscard]] double run_sigma_of(const std::vector<CpuMeasuredPass>& passes);
+
+}  // namespace draftboard::calibration

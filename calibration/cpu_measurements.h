@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What `calibrate --device cpu` measures, as plain data: whole passes with their operations, collectives by size, host time of
+// cycles, the machine. cpu_calibration.h measures, cpu_fit.h fits; the file FILE.partial keeps it between the two, so
+// that a run that was stopped goes on where it was.
+//
+// Times are medians over rounds, in microseconds. The cost of reading the clock is taken off each operation's.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "calibration/cpu_machine.h"
+#include "model/json_reader.h"
+#include "model/plan.h"
+
+namespace draftboard::calibration {
+
+/// A pass as it was asked for: what samples are kept under.
+struct CpuPassKey {
+    std::string model;      ///< "tiny-kimi", or "tiny-kimi/drafter"
+    int ranks = 1;
+    model::Pass pass = model::Pass::decode;
+    int sequences = 1;
+    int tokens = 1;         ///< a sequence
+    int context = 0;        ///< aimed at; the samples hold the real ones
+    auto operator<=>(const CpuPassKey&) const = default;
+};
+
+/// Samples of one pass, one entry a round.
+struct CpuPassSamples {
+    std::vector<float> total_us;                 ///< of passes that measured nothing inside
+    std::vector<float> context;
+    std::vector<std::vector<float>> operation_us;  ///< by operation of the plan: mean over ranks, waiting left out
+    std::vector<std::vector<float>> wait_us;
+    std::vector<double> distinct_experts;        ///< by MoE layer: sum over rounds, of the experts that were chosen
+    double expert_rounds = 0;
+};
+
+struct CpuCollectiveSample {
+    model::OperationKind operation = model::OperationKind::all_reduce;
+    bool ring = false;
+    int ranks = 2;
+    std::int64_t bytes = 0;
+    double us = 0;
+};
+
+/// Host time of a cycle: what it takes beyond its passes.
+struct CpuHostSample {
+    std::string configuration;
+    int ranks = 1;
+    int sequences = 1;
+    bool speculates = false;
+    int draft_calls = 0;
+    double us = 0;        ///< a cycle
+    double cycle_us = 0;  ///< the whole cycle
+};
+
+struct CpuMeasurements {
+    CpuFacts facts;
+    CpuCeilings ceilings;
+    double clock_us = 0;                   ///< one look at the clock
+    std::map<int, double> team_start_us;   ///< by ranks: an empty job
+    std::map<CpuPassKey, CpuPassSamples> passes;
+    std::vector<CpuCollectiveSample> collectives;
+    std::vector<CpuHostSample> hosts;
+};
+
+/// Median of unsorted samples; 0 without any.
+[[nodiscard]] double median_of(std::vector<double> samples);
+[[nodiscard]] double median_of(const std::vector<float>& samples);
+
+/// The file between: {"format": "draftboard.cpu_measurements", "version": 1, "settings": TEXT, "done": [...], ...}.
+struct CpuProgress {
+    std::string settings;            ///< what was asked for; another request can't go on from it
+    std::vector<std::string> done;   ///< steps that need not be measured again
+    CpuMeasurements measurements;
+    [[nodiscard]] bool is_done(const std::string& step) const;
+};
+[[nodiscard]] model::Json to_json(const CpuProgress& progress);
+[[nodiscard]] model::Expected<CpuProgress> parse_cpu_progress(std::string_view text, const std::string& name);
+
+}  // namespace draftboard::calibration

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibration/validation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "calibration/configuration_prediction.h"
+#include "calibration/configuration_run.h"
+#include "calibration/cpu_calibration.h"
+#include "calibration/cpu_session.h"
+#include "calibration/cpu_texts.h"
+#include "model/data_library.h"
+
+namespace draftboard::calibration {
+
+using model::Expected;
+using model::Json;
+using model::Pass;
+using model::SpeculationMethod;
+
+namespace {
+
+constexpr double kLeastMeasuredUs = 0.05;  // two looks at the clock are as far apart
+constexpr int kTextRoom = 64;              // tokens beside prompt and output
+constexpr int kTraceLength = 256;          // tokens of a text that routing is recorded on
+constexpr std::size_t kTraceTexts = 12;
+
+Expected<std::string> folder_of(const std::string& model, const std::string& data_directory) {
+    std::error_code ec;
+    if (std::filesystem::exists(std::filesystem::path(model) / "config.json", ec)) return model;
+    const auto shipped = std::filesystem::path(data_directory) / "models" / model;
+    if (std::filesystem::exists(shipped / "config.json", ec)) return shipped.string();
+    return model::fail(model::ErrorCode::not_found, "is no folder of a model and no shipped model", model, "see data/models");
+}
+
+double quantile_of(std::vector<double> values, double q) {
+    if (values.empty()) return 0;
+    std::sort(values.begin(), values.end());
+    const double at = q * static_cast<double>(values.size() - 1);
+    const auto low = static_cast<std::size_t>(at);
+    const std::size_t high = std::min(low + 1, values.size() - 1);
+    return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+}
+
+/// Everything of one configuration while the suite runs.
+struct Entry {
+    SuiteConfiguration configuration;
+    std::unique_ptr<ConfigurationRun> run;
+    std::vector<RoundSample> rounds;
+    std::vector<RoundSample> repeated;
+    bool repeats = false;
+};
+
+/// The texts of a round: `count` of them, going on where the last round ended.
+std::vector<std::vector<int>> texts_of_round(const std::vector<std::vector<int>>& texts, int round, int count) {
+    std::vector<std::vector<int>> chosen;
+    for (int i = 0; i < count; ++i) chosen.push_back(texts[static_cast<std::size_t>(round * count + i) % texts.size()]);
+    return chosen;
+}
+
+int texts_per_round(const Suite& suite, const SuiteConfiguration& configuration) {
+    return std::max(suite.prompts_per_round, 3 * configuration.batch);
+}
+
+struct Rate {
+    double cycle_us = 0;
+    double length = 1;
+    double spread = 0;
+    double tokens_per_s = 0;
+};
+
+Rate rate_of(const std::vector<RoundSample>& rounds, const SuiteConfiguration& configuration) {
+    std::vector<double> cycles;
+    std::vector<TextAcceptance> texts;
+    for (const RoundSample& round : rounds) {
+        if (round.cycle_us > 0) cycles.push_back(round.cycle_us);
+        texts.insert(texts.end(), round.texts.begin(), round.texts.end());
+    }
+    Rate rate;
+    rate.cycle_us = median_of(cycles);
+    rate.length = configuration.method == SpeculationMethod::none ? 1.0 : acceptance_of(texts, configuration.verify_tokens() - 1).length;
+    double squares = 0;
+    for (const double cycle : cycles) squares += std::pow(std::log(cycle / rate.cycle_us), 2);
+    if (cycles.size() > 1) rate.spread = std::sqrt(squares / static_cast<double>(cycles.size() - 1));
+    if (rate.cycle_us > 0) rate.tokens_per_s = configuration.batch * rate.length / rate.cycle_us * 1e6;
+    return rate;
+}
+
+class Validator {
+   public:
+    Validator(const Suite& suite, const ValidationOptions& options, const ValidationCallback& callback)
+        : suite_(suite), options_(options), callback_(callback) {}
+
+    Expected<Validation> run() {
+        if (auto ok = prepare(); !ok) return tl::unexpected(ok.error());
+        if (auto ok = open_runs(); !ok) return tl::unexpected(ok.error());
+        if (auto ok = measure_acceptance(); !ok) return tl::unexpected(ok.error());
+        if (auto ok = run_rounds(); !ok) return tl::unexpected(ok.error());
+        for (Entry& entry : entries_) {
+            if (auto ok = compare(entry); !ok) return tl::unexpected(ok.error());
+        }
+        validation_.groups = group_results(validation_.results);
+        return std::move(validation_);
+    }
+
+   private:
+    using AcceptanceKey = std::tuple<std::string, SpeculationMethod, int, int, int, int>;  // tree: its own steps and size
+
+    static AcceptanceKey key_of(const SuiteConfiguration& one) {
+        const bool tree = one.top_k > 1;
+        return {one.model, one.method, one.context, one.top_k, tree ? one.steps : 0, tree ? one.draft_tokens : 0};
+    }
+
+    void tell(double share, const std::string& what) const {
+        if (callback_) callback_(share, what);
+    }
+
+    Expected<void> prepare() {
+        auto found = find_calibration(options_.calibration, options_.data_directory);
+        if (!found) return tl::unexpected(found.error());
+        calibration_ = std::move(*found);
+        validation_.suite = suite_;
+        validation_.calibration = calibration_.name;
+        validation_.bound = options_.bound;
+        const bool of_cpu = calibration_.unknown.contains("cpu") && calibration_.unknown["cpu"].is_object();
+        if (!of_cpu) {
+            return model::fail(model::ErrorCode::invalid_input, "is no calibration of a CPU", options_.calibration,
+                               "make one with `draftboard calibrate --device cpu -o FILE`");
+        }
+        std::vector<model::Problem> problems;
+        const model::JsonReader cpu(calibration_.unknown["cpu"], problems);
+        const CpuFacts facts = cpu_facts_from_json(cpu.at("machine"));
+        const CpuCeilings ceilings = cpu_ceilings_from_json(cpu.at("ceilings"));
+        clock_us_ = cpu.number_or("clock_us", 0, 0, 1e3);
+        if (!problems.empty()) return tl::unexpected(to_error(problems, options_.calibration));
+        auto machine = cpu_machine(facts, ceilings);
+        if (!machine) return tl::unexpected(machine.error());
+        machine_ = std::move(*machine);
+        const auto here = probe_cpu();
+        if (!here) return tl::unexpected(here.error());
+        if (here->name != facts.name || here->cores != facts.cores) {
+            validation_.notes.push_back(fmt::format("the calibration was made on {} with {} core(s), this is {} with {}", facts.name,
+                                                    facts.cores, here->name, here->cores));
+        }
+        for (const SuiteConfiguration& one : suite_.configurations) {
+            if (one.ranks <= here->cores) continue;
+            return model::fail(model::ErrorCode::unavailable, fmt::format("{} needs {} cores, {} are there", one.name(), one.ranks, here->cores),
+                               suite_.name, "choose a suite for this machine");
+        }
+        validation_.environment = to_json(facts);
+        validation_.environment["calibration"] = calibration_.description;
+        for (const CpuMeasuredShape& shape : measured_shapes(calibration_)) shapes_.insert(shape);
+        auto of_calibration = read_prompt_sets(suite_.prompts, PromptHalf::calibration, options_.data_directory);
+        if (!of_calibration) return tl::unexpected(of_calibration.error());
+        auto of_validation = read_prompt_sets(suite_.prompts, PromptHalf::validation, options_.data_directory);
+        if (!of_validation) return tl::unexpected(of_validation.error());
+        calibration_prompts_ = std::move(*of_calibration);
+        validation_prompts_ = std::move(*of_validation);
+        return {};
+    }
+
+    /// A prompt of this length is continued by `tokens`, so that the mean context is the configuration's.
+    [[nodiscard]] int prompt_length(const SuiteConfiguration& one) const { return std::max(2, one.context - suite_.tokens / 2); }
+
+    Expected<void> open_runs() {
+        int number = 0;
+        for (const SuiteConfiguration& one : suite_.configurations) {
+            auto folder = folder_of(one.model, options_.data_directory);
+            if (!folder) return tl::unexpected(folder.error());
+            auto run = ConfigurationRun::open(one, *folder, prompt_length(one) + suite_.tokens + kTextRoom);
+            if (!run) return tl::unexpected(run.error());
+            Entry entry;
+            entry.configuration = one;
+            entry.run = std::make_unique<ConfigurationRun>(std::move(*run));
+            entry.repeats = suite_.repeat > 0 && number++ % suite_.repeat == 0;
+            entries_.push_back(std::move(entry));
+        }
+        return {};
+    }
+
+    /// What predictions may know of acceptance and routing: the calibration's half of the prompts, on one rank.
+    Expected<void> measure_acceptance() {
+        std::map<AcceptanceKey, SuiteConfiguration> deepest;
+        for (const Entry& entry : entries_) {
+            const SuiteConfiguration& one = entry.configuration;
+            if (one.method == SpeculationMethod::none) continue;
+            auto [at, fresh] = deepest.try_emplace(key_of(one), one);
+            if (!fresh && one.steps > at->second.steps) at->second = one;
+        }
+        std::size_t done = 0;
+        for (auto& [key, one] : deepest) {
+            one.ranks = 1;
+            one.batch = 4;
+            tell(0.2 * static_cast<double>(done++) / static_cast<double>(deepest.size()), "acceptance of " + one.name());
+            auto folder = folder_of(one.model, options_.data_directory);
+            if (!folder) return tl::unexpected(folder.error());
+            auto run = ConfigurationRun::open(one, *folder, prompt_length(one) + suite_.tokens + kTextRoom);
+            if (!run) return tl::unexpected(run.error());
+            const auto texts = texts_of_length(calibration_prompts_, prompt_length(one), *run->inference().tokenizer());
+            auto sample = run->decode(texts, suite_.tokens);
+            if (!sample) return tl::unexpected(sample.error());
+            acceptance_[key] = std::move(sample->texts);
+        }
+        for (Entry& entry : entries_) {
+            if (routing_.contains(entry.configuration.model)) continue;
+            model::Routing& routing = routing_[entry.configuration.model];
+            backend::Inference& inference = entry.run->inference();
+            auto texts = texts_of_length(calibration_prompts_, std::min(kTraceLength, prompt_length(entry.configuration)), *inference.tokenizer());
+            texts.resize(std::min(texts.size(), kTraceTexts));
+            auto trace = inference.routing_trace(texts);
+            if (!trace) continue;  // a model without experts: uniform routing is never asked for
+            routing.kind = model::RoutingKind::trace;
+            routing.trace_file = "recorded on the calibration's prompts";
+            routing.trace = std::move(*trace);
+        }
+        return {};
+    }
+
+    Expected<void> run_rounds() {
+        const double total = static_cast<double>(suite_.rounds) + 1;
+        for (int round = 0; round < suite_.rounds; ++round) {
+            std::size_t number = 0;
+            for (Entry& entry : entries_) {
+                const double within = static_cast<double>(number++) / static_cast<double>(entries_.size());
+                tell(0.2 + 0.7 * (round + within) / total, fmt::format("round {}: {}", round + 1, entry.configuration.name()));
+                const auto texts = round_texts(entry, round);
+                auto sample = entry.run->decode(texts, suite_.tokens);
+                if (!sample) return tl::unexpected(sample.error());
+                entry.rounds.push_back(std::move(*sample));
+            }
+            for (Entry& entry : entries_) {  // the second runs, apart from the first ones
+                if (!entry.repeats) continue;
+                auto sample = entry.run->decode(round_texts(entry, round), suite_.tokens);
+                if (!sample) return tl::unexpected(sample.error());
+                entry.repeated.push_back(std::move(*sample));
+            }
+        }
+        return {};
+    }
+
+    std::vector<std::vector<int>> round_texts(Entry& entry, int round) const {
+        const auto texts = texts_of_length(validation_prompts_, prompt_length(entry.configuration), *entry.run->inference().tokenizer());
+        return texts_of_round(texts, round, texts_per_round(suite_, entry.configuration));
+    }
+
+    [[nodiscard]] bool unseen(const SuiteConfiguration& one) const {
+        const std::string name = model_name(one.model);
+        const Pass pass = one.method == SpeculationMethod::none ? Pass::decode : Pass::verify;
+        return !shapes_.contains({name, one.ranks, std::string(to_name(pass)), one.batch, one.verify_tokens()});
+    }
+
+    Expected<void> compare(Entry& entry) {
+        const SuiteConfiguration& one = entry.configuration;
+        tell(0.95, "comparing " + one.name());
+        const Rate rate = rate_of(entry.rounds, one);
+        if (!(rate.cycle_us > 0)) {
+            return model::fail(model::ErrorCode::invalid_input, "no cycle of a full batch was run", one.name(), "raise the suite's tokens or prompts");
+        }
+        ConfigurationResult result;
+        result.configuration = one;
+        result.unseen = unseen(one);
+        result.measured = rate.tokens_per_s;
+        result.measured_cycle_us = rate.cycle_us;
+        result.measured_length = rate.length;
+        result.spread = rate.spread;
+        if (entry.repeats) result.repeated = rate_of(entry.repeated, one).tokens_per_s;
+        if (one.held_out && !result.unseen) {
+            validation_.notes.push_back(one.name() + " is marked as held out, but the calibration measured its pass");
+        }
+
+        PredictionInputs inputs;
+        inputs.machine = machine_;
+        inputs.calibration = options_.calibration;
+        inputs.data_directory = options_.data_directory;
+        const auto texts = texts_of_length(validation_prompts_, prompt_length(one), *entry.run->inference().tokenizer());
+        inputs.run_texts = static_cast<double>(std::min(texts.size(), static_cast<std::size_t>(suite_.rounds * texts_per_round(suite_, one))));
+        if (one.method != SpeculationMethod::none) {
+            inputs.acceptance = acceptance_of(acceptance_.at(key_of(one)), one.top_k > 1 ? one.steps : one.verify_tokens() - 1);
+        }
+        inputs.routing = routing_.at(one.model);
+        auto predicted = predict_configuration(one, entry.run->inference(), inputs);
+        if (!predicted) return tl::unexpected(predicted.error());
+        result.predicted = predicted->prediction.tokens_per_second;
+        result.predicted_cycle_us = predicted->prediction.cycle_ms * 1e3;
+        result.predicted_length = one.method == SpeculationMethod::none ? 1.0 : inputs.acceptance.length;
+        result.terms = predicted->prediction.terms;
+        auto profiled = entry.run->profile(round_texts(entry, 0), suite_.tokens);
+        if (!profiled) return tl::unexpected(profiled.error());
+        compare_operations(predicted->passes, *profiled, result);
+        validation_.results.push_back(std::move(result));
+        return {};
+    }
+
+    void compare_operations(const std::vector<sim::SimulatedPass>& passes, const ProfiledPasses& profiled, ConfigurationResult& result) const {
+        const SuiteConfiguration& one = result.configuration;
+        std::map<std::string, double> terms;
+        double accounted = 0;
+        for (const sim::SimulatedPass& pass : passes) {
+            const bool drafter = pass.name.starts_with("draft");
+            const bool plain = pass.name == "plain";
+            if (plain != (one.method == SpeculationMethod::none)) continue;
+            const Pass kind = plain ? Pass::decode : pass.name == "verify" ? Pass::verify : pass.name == "draft" ? Pass::draft : Pass::draft_extend;
+            const int width = plain ? 1 : kind == Pass::verify ? one.verify_tokens() : kind == Pass::draft ? one.top_k : one.steps + 1;
+            const auto measured = profiled.find({drafter ? "drafter" : "target", kind, one.batch, width});
+            if (measured == profiled.end()) continue;
+            const std::string prefix = plain ? "plain" : drafter ? "draft" : "verify";
+            const auto& operations = pass.priced.plan.operations;
+            for (std::size_t i = 0; i < operations.size() && i < measured->second.us.size(); ++i) {
+                const double us = measured->second.us[i] - clock_us_;
+                const double wait = measured->second.wait_us[i];
+                const bool collective = model::is_collective(operations[i].kind);
+                const std::string term = prefix + (collective ? ".collectives" : "." + std::string(to_name(sim::term_of(operations[i]))));
+                terms[term] += std::max(us, 0.0) * pass.repeat;
+                if (collective) terms[prefix + ".collectives.wait"] += wait * pass.repeat;
+                accounted += (std::max(us, 0.0) + wait) * pass.repeat;
+                if (us < kLeastMeasuredUs) continue;
+                OperationComparison comparison;
+                comparison.key = operations[i].key(kind);
+                comparison.engine = drafter ? "drafter" : "target";
+                const sim::PricedOperation& priced = pass.priced.operations[i];
+                comparison.predicted_us = sim::to_us(priced.collective ? priced.latency + priced.transport : priced.kernel);
+                comparison.measured_us = us;
+                comparison.relative_uncertainty = pass.priced.info[i].relative_uncertainty;
+                result.operations.push_back(std::move(comparison));
+            }
+        }
+        for (const auto& [name, us] : terms) result.measured_terms.emplace_back(name, us);
+        result.measured_terms.emplace_back("launch and host", std::max(0.0, result.measured_cycle_us - accounted));
+    }
+
+    const Suite& suite_;
+    const ValidationOptions& options_;
+    const ValidationCallback& callback_;
+    Calibration calibration_;
+    model::Machine machine_;
+    double clock_us_ = 0;
+    std::set<CpuMeasuredShape> shapes_;
+    std::vector<std::vector<std::string>> calibration_prompts_;
+    std::vector<std::vector<std::string>> validation_prompts_;
+    std::vector<Entry> entries_;
+    std::map<AcceptanceKey, std::vector<TextAcceptance>> acceptance_;
+    std::map<std::string, model::Routing> routing_;
+    Validation validation_;
+};
+
+}  // namespace
+
+std::vector<GroupResult> group_results(const std::vector<ConfigurationResult>& results) {
+    std::map<int, std::vector<const ConfigurationResult*>> groups;
+    for (const ConfigurationResult& result : results) groups[result.configuration.group].push_back(&result);
+    std::vector<GroupResult> out;
+    for (const auto& [number, members] : groups) {
+        const auto predicted = *std::max_element(members.begin(), members.end(),
+                                                 [](auto* a, auto* b) { return a->predicted.value < b->predicted.value; });
+        const auto measured = *std::max_element(members.begin(), members.end(), [](auto* a, auto* b) { return a->measured < b->measured; });
+        out.push_back({predicted->configuration.group_name(), predicted->configuration.drafter(), measured->configuration.drafter(),
+                       measured->measured > 0 ? 1 - predicted->measured / measured->measured : 0.0});
+    }
+    return out;
+}
+
+bool Validation::within_bound() const { return summary().median_error <= bound; }
+
+ValidationSummary Validation::summary() const {
+    ValidationSummary s;
+    std::vector<double> errors;
+    std::vector<double> unseen_errors;
+    std::vector<double> cycle_errors;
+    std::vector<double> operation_errors;
+    std::vector<double> repeats;
+    double inside = 0;
+    double operations_inside = 0;
+    double weighted = 0;
+    double weight = 0;
+    for (const ConfigurationResult& result : results) {
+        errors.push_back(std::abs(result.error()));
+        if (result.unseen) unseen_errors.push_back(errors.back());
+        cycle_errors.push_back(std::abs(result.predicted_cycle_us / result.measured_cycle_us - 1));
+        inside += result.inside() ? 1 : 0;
+        if (result.repeated > 0) repeats.push_back(std::abs(std::log(result.repeated / result.measured)));
+        for (const OperationComparison& operation : result.operations) {
+            operation_errors.push_back(std::abs(operation.error()));
+            weighted += operation_errors.back() * operation.measured_us;
+            weight += operation.measured_us;
+            const double log_error = std::log(std::max(operation.predicted_us, 1e-3) / operation.measured_us);
+            operations_inside += std::abs(log_error) <= sim::kNormal90 * operation.relative_uncertainty ? 1 : 0;
+        }
+    }
+    s.configurations = static_cast<int>(results.size());
+    s.unseen = static_cast<int>(unseen_errors.size());
+    s.median_error = quantile_of(errors, 0.5);
+    s.median_error_unseen = quantile_of(unseen_errors, 0.5);
+    s.p90_error = quantile_of(errors, 0.9);
+    s.worst_error = quantile_of(errors, 1);
+    s.median_cycle_error = quantile_of(cycle_errors, 0.5);
+    s.coverage_90 = results.empty() ? 0 : inside / static_cast<double>(results.size());
+    s.operations = static_cast<int>(operation_errors.size());
+    s.median_operation_error = quantile_of(operation_errors, 0.5);
+    s.weighted_operation_error = weight > 0 ? weighted / weight : 0;
+    s.operation_coverage_90 = operation_errors.empty() ? 0 : operations_inside / static_cast<double>(operation_errors.size());
+    for (const GroupResult& group : groups) s.worst_regret = std::max(s.worst_regret, group.regret);
+    s.noise_floor = quantile_of(repeats, 0.5);
+    s.repeated = static_cast<int>(repeats.size());
+    return s;
+}
+
+Expected<Validation> validate_cpu(const Suite& suite, const ValidationOptions& options, const ValidationCallback& callback) {
+    return Validator(suite, options, callback).run();
+}
+
+}  // namespace draftboard::calibration

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibration/cpu_fit.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+namespace draftboard::calibration {
+namespace {
+
+constexpr double kLaunchUs = 4;
+
+model::Operation gemm(std::string_view role, int m, int n, int k) {
+    model::Operation operation;
+    operation.role = role;
+    operation.kind = model::OperationKind::gemm;
+    operation.m = m;
+    operation.n = n;
+    operation.k = k;
+    operation.weight_format = model::WeightFormat::plain(model::NumberFormat::bf16);
+    operation.weight_bytes = 2.0 * n * k;
+    operation.activation_bytes = 4.0 * m * (n + k);
+    operation.flops = 2.0 * m * n * k;
+    return operation;
+}
+
+model::Operation elementwise(std::string_view role, int m, int n) {
+    model::Operation operation;
+    operation.role = role;
+    operation.kind = model::OperationKind::elementwise;
+    operation.m = m;
+    operation.n = n;
+    operation.weight_format = model::WeightFormat::plain(model::NumberFormat::fp32);
+    operation.activation_bytes = 12.0 * m * n;
+    return operation;
+}
+
+model::Operation all_reduce(int m, int n) {
+    model::Operation operation;
+    operation.role = "mixer.all_reduce";
+    operation.kind = model::OperationKind::all_reduce;
+    operation.m = m;
+    operation.n = n;
+    operation.group = 2;
+    operation.message_bytes = 4LL * m * n;
+    return operation;
+}
+
+/// A machine whose kernels follow the formula exactly: 20 GB/s, 50 GFLOP/s, 0.3 us a call; the combine costs twice as much a byte.
+double true_us(const model::Operation& operation) {
+    if (operation.kind == model::OperationKind::all_reduce) {
+        return 0.1 + 2 * 0.25 + static_cast<double>(operation.message_bytes) / 5e3;
+    }
+    const auto work = sim::kernel_work(operation, 1);
+    if (operation.kind == model::OperationKind::gemm) return 0.3 + std::hypot(work.bytes / 20e3, work.flops / 50e3);
+    return operation.role == "moe.combine" ? 0.6 + work.bytes / 8e3 : 0.2 + work.bytes / 16e3;
+}
+
+std::vector<CpuMeasuredPass> synthetic_passes(int ranks, double skew_us) {
+    std::vector<CpuMeasuredPass> passes;
+    for (const int m : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64}) {
+        CpuMeasuredPass pass;
+        pass.key = {"synthetic", ranks, model::Pass::verify, 1, m, 64};
+        pass.plan.pass = model::Pass::verify;
+        for (const int width : {64, 256, 512}) {
+            pass.plan.operations.push_back(gemm("attention.o_proj", m, width, 256));
+            pass.plan.operations.push_back(elementwise("mlp.activation", m, width));
+            pass.plan.operations.push_back(elementwise("moe.combine", m, width));
+            if (ranks > 1) pass.plan.operations.push_back(all_reduce(m, width));
+        }
+        pass.total_us = kLaunchUs;
+        for (const model::Operation& operation : pass.plan.operations) {
+            pass.us.push_back(true_us(operation));
+            pass.wait_us.push_back(0);
+            pass.total_us += pass.us.back() + (operation.kind == model::OperationKind::all_reduce ? skew_us : 0.0);
+        }
+        passes.push_back(std::move(pass));
+    }
+    return passes;
+}
+
+model::GpuSpec core() {
+    model::GpuSpec gpu;
+    gpu.name = "CPU core";
+    gpu.compute_capability = "cpu";
+    gpu.memory_gb_s = 20;
+    gpu.l2_bytes = 1 << 20;
+    gpu.bf16_tflops = 0.08;
+    return gpu;
+}
+
+TEST(CpuFit, Recovers_the_constants_of_a_machine_that_follows_the_formula) {
+    auto passes = synthetic_passes(1, 0);
+    const auto two = synthetic_passes(2, 0.8);
+    passes.insert(passes.end(), two.begin(), two.end());
+    CpuMeasurements measurements;
+    for (std::int64_t bytes = 256; bytes <= 1 << 20; bytes *= 4) {
+        const double kb = static_cast<double>(bytes) * 1e-3;
+        measurements.collectives.push_back({model::OperationKind::all_reduce, false, 2, bytes, 0.1 + 2 * 0.25 + kb / 5});
+        measurements.collectives.push_back({model::OperationKind::all_reduce, true, 2, bytes, 0.1 + 4 * 0.25 + kb / 4});
+        measurements.collectives.push_back({model::OperationKind::all_gather, false, 2, bytes, 0.1 + 2 * 0.25 + kb / 2});
+    }
+    // cycle = 5 + 3 a call + 2 a sequence, plain step = 4 + 2 a sequence
+    measurements.hosts = {{"plain", 1, 1, false, 0, 6, 100},  {"plain", 1, 4, false, 0, 12, 100},
+                          {"three", 1, 1, true, 3, 16, 100},  {"five", 1, 1, true, 5, 22, 100},
+                          {"batch", 1, 4, true, 3, 22, 100}};
+    const auto fit = fit_cpu(passes, measurements, core());
+    ASSERT_TRUE(fit) << fit.error().to_text();
+    for (const model::Operation& operation : synthetic_passes(1, 0)[7].plan.operations) {
+        const sim::KernelModel model(core(), kernels_for_ranks(fit->kernels, 1), {});
+        EXPECT_NEAR(model.time(operation).us / true_us(operation), 1, 0.03) << operation.role << " " << operation.n;
+    }
+    EXPECT_TRUE(fit->kernels.entries.contains("elementwise@moe.combine/fp32/cpu@1")) << "two roles differ by a factor of two a byte";
+    ASSERT_EQ(fit->terms.collectives.size(), 1u);
+    const auto& shared = fit->terms.collectives.front();
+    EXPECT_NEAR(shared.barrier_us, 0.25, 0.01);
+    EXPECT_NEAR(shared.call_us, 0.1, 0.02);
+    EXPECT_NEAR(shared.one_shot_gb_s, 5, 0.1);
+    EXPECT_NEAR(shared.ring_gb_s, 4, 0.1);
+    EXPECT_NEAR(shared.gather_gb_s, 2, 0.05);
+    EXPECT_NEAR(shared.skew_us, 0.8, 0.02);
+    ASSERT_EQ(fit->terms.host.size(), 2u);
+    EXPECT_NEAR(fit->terms.host[0].values.at("host.launch_latency_us"), kLaunchUs, 0.05);
+    EXPECT_NEAR(fit->terms.host[0].values.at("host.cycle_us"), 5, 0.1);
+    EXPECT_NEAR(fit->terms.host[0].values.at("host.draft_call_us"), 3, 0.1);
+    EXPECT_NEAR(fit->terms.host[0].values.at("host.sequence_us"), 2, 0.1);
+    EXPECT_NEAR(fit->terms.host[0].values.at("host.step_us"), 4, 0.1);
+}
+
+TEST(CpuFit, Run_noise_is_what_one_median_differs_from_the_next) {
+    auto passes = synthetic_passes(1, 0);
+    for (CpuMeasuredPass& pass : passes) {
+        pass.early_us = 100;
+        pass.late_us = 110;
+    }
+    // log(1.1) / sqrt 2
+    EXPECT_NEAR(run_sigma_of(passes), std::log(1.1) / std::sqrt(2.0), 1e-12);
+}
+
+TEST(CpuFit, Experts_that_were_counted_replace_those_that_were_expected) {
+    model::Plan plan;
+    model::Operation experts;
+    experts.role = "moe.experts";
+    experts.kind = model::OperationKind::experts;
+    experts.distinct_experts = 10;
+    experts.weight_bytes = 1000;
+    plan.operations = {experts};
+    CpuPassSamples samples;
+    samples.total_us = {5, 4, 6};
+    samples.operation_us = {{3, 1, 2}};
+    samples.wait_us = {{}};
+    samples.distinct_experts = {24};
+    samples.expert_rounds = 3;
+    const auto pass = measured_pass({}, samples, plan);
+    // 24 / 3 = 8 experts of 100 bytes
+    EXPECT_DOUBLE_EQ(pass.plan.operations[0].distinct_experts, 8);
+    EXPECT_DOUBLE_EQ(pass.plan.operations[0].weight_bytes, 800);
+    EXPECT_DOUBLE_EQ(pass.total_us, 5);
+    EXPECT_DOUBLE_EQ(pass.us[0], 2);
+}
+
+TEST(CpuFit, Refuses_to_fit_nothing) { EXPECT_FALSE(fit_cpu({}, {}, core())); }
+
+TEST(CpuProgress, Comes_back_from_its_file_with_all_that_was_done) {
+    CpuProgress progress;
+    progress.settings = "models tiny ranks 1,2";
+    progress.done = {"machine", "round 1"};
+    progress.measurements.facts.cores = 2;
+    progress.measurements.ceilings = {10, 20, 30, 2, 15, 25, 55};
+    progress.measurements.clock_us = 0.02;
+    progress.measurements.team_start_us = {{1, 0.1}, {2, 1.5}};
+    CpuPassSamples& samples = progress.measurements.passes[{"tiny/drafter", 2, model::Pass::draft_extend, 4, 3, 64}];
+    samples.total_us = {12.5, 13};
+    samples.context = {64, 66};
+    samples.operation_us = {{1, 2}, {3, 4}};
+    samples.wait_us = {{}, {0.5, 0.25}};
+    samples.distinct_experts = {7};
+    samples.expert_rounds = 1;
+    progress.measurements.collectives = {{model::OperationKind::all_gather, false, 2, 4096, 1.25}};
+    progress.measurements.hosts = {{"tiny eagle3 x3 b1", 2, 1, true, 3, 7.5, 900}};
+    const std::string text = to_json(progress).dump();
+    const auto read = parse_cpu_progress(text, "here.json.partial");
+    ASSERT_TRUE(read) << read.error().to_text();
+    EXPECT_EQ(to_json(*read).dump(), text);
+    EXPECT_TRUE(read->is_done("round 1"));
+    EXPECT_FALSE(read->is_done("round 2"));
+}
+
+TEST(CpuProgress, Refuses_files_that_lie) {
+    EXPECT_FALSE(parse_cpu_progress("{}", "x"));
+    EXPECT_FALSE(parse_cpu_progress(R"({"format": "draftboard.cpu_measurements", "version": 1, "settings": "", "done": [],
+        "machine": {"cores": 0}, "ceilings": {}, "clock_us": -1, "team_start_us": [], "passes": [], "collectives": [], "hosts": []})", "x"));
+}
+
+}  // namespace
+}  // namespace draftboard::calibration

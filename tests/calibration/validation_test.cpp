@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibration/validation.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "calibration/configuration_run.h"
+#include "calibration/cpu_texts.h"
+#include "calibration/parity_plot.h"
+#include "calibration/validation_report.h"
+
+namespace draftboard::calibration {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+ConfigurationResult result(int group, model::SpeculationMethod method, int steps, double measured, double predicted) {
+    ConfigurationResult one;
+    one.configuration.model = "tiny<kimi>";
+    one.configuration.group = group;
+    one.configuration.method = method;
+    one.configuration.steps = steps;
+    one.unseen = steps % 2 == 0;
+    one.measured = measured;
+    one.measured_cycle_us = 1000;
+    one.predicted_cycle_us = 1050;
+    one.predicted = {predicted, predicted * 0.9, predicted * 1.1};
+    one.operations = {{"verify/L01/moe.experts", "target", 12, 10, 0.1}, {"verify/L02/moe.experts", "target", 8, 10, 0.2}};
+    one.measured_terms = {{"verify.experts", 300}};
+    one.terms = {{"verify.experts", 0.32, 0, 0, sim::Coverage::measured}};
+    return one;
+}
+
+Validation sample() {
+    Validation validation;
+    validation.suite.name = "sample";
+    validation.results = {result(0, model::SpeculationMethod::none, 0, 1000, 1020), result(0, model::SpeculationMethod::eagle3, 1, 1500, 1420),
+                          result(0, model::SpeculationMethod::eagle3, 3, 1400, 1700)};
+    validation.results[0].repeated = 1010;
+    validation.groups = group_results(validation.results);
+    return validation;
+}
+
+TEST(Validation, Summarises_errors_coverage_and_regret) {
+    const auto summary = sample().summary();
+    // |1020/1000 - 1| = 2 %, |1420/1500 - 1| = 5.33 %, |1700/1400 - 1| = 21.4 %: the middle one
+    EXPECT_NEAR(summary.median_error, 80.0 / 1500, 1e-12);
+    EXPECT_NEAR(summary.worst_error, 300.0 / 1400, 1e-12);
+    EXPECT_EQ(summary.configurations, 3);
+    EXPECT_EQ(summary.unseen, 1);
+    // 1000 and 1500 lie within 10 % of their predictions, 1400 does not of 1700
+    EXPECT_NEAR(summary.coverage_90, 2.0 / 3, 1e-12);
+    // the predicted best (three steps, 1400 tok/s measured) against the measured best (one step, 1500)
+    EXPECT_NEAR(summary.worst_regret, 1 - 1400.0 / 1500, 1e-12);
+    EXPECT_NEAR(summary.noise_floor, std::log(1.01), 1e-12);
+    // |12/10 - 1| = |8/10 - 1| = 20 %; log 1.2 = 0.18 > 1.645 x 0.1, |log 0.8| = 0.22 < 1.645 x 0.2
+    EXPECT_NEAR(summary.median_operation_error, 0.2, 1e-12);
+    EXPECT_NEAR(summary.operation_coverage_90, 0.5, 1e-12);
+}
+
+TEST(Validation, Is_outside_its_bound_exactly_where_the_median_error_is_above_it) {
+    Validation validation = sample();
+    validation.bound = 0.054;
+    EXPECT_TRUE(validation.within_bound());
+    validation.bound = 0.053;
+    EXPECT_FALSE(validation.within_bound());
+}
+
+TEST(ValidationReport, Names_every_configuration_and_escapes_what_files_say) {
+    const Validation validation = sample();
+    const std::string html = validation_html(validation);
+    for (const ConfigurationResult& one : validation.results) {
+        EXPECT_THAT(html, HasSubstr(html_escaped(one.configuration.name())));
+        EXPECT_THAT(validation_text(validation), HasSubstr(one.configuration.name()));
+    }
+    EXPECT_THAT(html, Not(HasSubstr("tiny<kimi>")));
+    EXPECT_THAT(html, Not(HasSubstr("<script")));
+    EXPECT_THAT(html, Not(HasSubstr("http")));
+    EXPECT_THAT(html, HasSubstr("prefers-color-scheme: dark"));
+    // The worst case is 3 steps: its terms are drawn.
+    EXPECT_THAT(html, HasSubstr("eagle3 x3</h2>"));
+    EXPECT_EQ(validation_json(validation)["configurations"].size(), 3u);
+    EXPECT_FALSE(validation_json(validation)["within_bound"].get<bool>() && validation.summary().median_error > validation.bound);
+}
+
+TEST(ValidationReport, Puts_the_layers_of_one_role_into_one_row) {
+    const auto rows = operation_rows(sample());
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(rows[0].key, "target verify/moe.experts");
+    EXPECT_EQ(rows[0].count, 6);
+    EXPECT_NEAR(rows[0].share, 1, 1e-12);
+    EXPECT_NEAR(rows[0].bias, 0, 1e-12);
+}
+
+TEST(ParityPlot, Draws_each_point_that_can_be_drawn) {
+    const std::string svg = parity_plot({{10, 11, 9, 13, true, "a"}, {0, 5, 0, 0, false, "b"}, {20, 18, 0, 0, false, "c"}}, "us", 0.1);
+    EXPECT_THAT(svg, HasSubstr("a: measured 10, predicted 11 us"));
+    EXPECT_THAT(svg, HasSubstr("c: measured 20, predicted 18 us"));
+    EXPECT_THAT(svg, Not(HasSubstr("b: measured")));
+    EXPECT_THAT(parity_plot({}, "us", 0.1), HasSubstr("no points"));
+}
+
+TEST(Suite, Reads_groups_and_refuses_trees_without_a_size) {
+    const auto suite = parse_suite(R"({"format": "draftboard.suite", "version": 1, "name": "s", "prompts": ["code"], "tokens": 20,
+        "groups": [{"model": "tiny-kimi", "ranks": 2, "batch": 4, "context": 100, "drafters": [{"method": "none"},
+        {"method": "eagle3", "steps": 3, "top_k": 3, "draft_tokens": 8, "held_out": true}]}]})", "s.json");
+    ASSERT_TRUE(suite) << suite.error().to_text();
+    ASSERT_EQ(suite->configurations.size(), 2u);
+    EXPECT_EQ(suite->configurations[0].name(), "tiny-kimi r2 b4 c100 none");
+    EXPECT_EQ(suite->configurations[1].drafter(), "eagle3 x3 top 3 of 8");
+    EXPECT_EQ(suite->configurations[1].verify_tokens(), 8);
+    EXPECT_TRUE(suite->configurations[1].held_out);
+    const auto bad = parse_suite(R"({"format": "draftboard.suite", "version": 1, "name": "s", "prompts": ["../x"],
+        "groups": [{"model": "m", "drafters": [{"method": "eagle3", "steps": 3, "top_k": 3}]}]})", "s.json");
+    ASSERT_FALSE(bad);
+    EXPECT_THAT(bad.error().to_text(), HasSubstr("draft_tokens"));
+    EXPECT_THAT(bad.error().to_text(), HasSubstr("prompts"));
+}
+
+TEST(Suite, The_shipped_ones_hold_out_half_of_their_configurations) {
+    for (const auto& [name, least] : {std::pair<const char*, std::size_t>{"cpu-default", 24}, {"cpu-quick", 6}}) {
+        const auto suite = find_suite(name, DRAFTBOARD_SOURCE_DIR "/data");
+        ASSERT_TRUE(suite) << suite.error().to_text();
+        EXPECT_GE(suite->configurations.size(), least);
+        std::size_t held_out = 0;
+        for (const SuiteConfiguration& one : suite->configurations) held_out += one.held_out ? 1 : 0;
+        if (least >= 24) EXPECT_GE(2 * held_out, suite->configurations.size());
+    }
+}
+
+TEST(MeasuredAcceptance, Is_truncated_to_fewer_steps_and_spread_from_text_to_text) {
+    // Two texts of 10 cycles: one accepts 1 draft always and a second half of the time, the other none.
+    const std::vector<TextAcceptance> texts = {{10, 10, {10, 5}}, {10, 10, {0, 0}}};
+    const auto two = acceptance_of(texts, 2);
+    // L = (20 + 15) / 20; m = 10/20, 5/20
+    EXPECT_DOUBLE_EQ(two.length, 1.75);
+    EXPECT_DOUBLE_EQ(two.acceptance.per_position[0], 0.5);
+    EXPECT_DOUBLE_EQ(two.acceptance.per_position[1], 0.25);
+    EXPECT_DOUBLE_EQ(acceptance_of(texts, 1).length, 1.5);
+    // residuals 25 - 17.5 and 10 - 17.5: sd = sqrt(2 x 7.5^2 x 2 / 1) / 35
+    EXPECT_NEAR(two.acceptance.relative_spread, 15.0 / 35, 1e-12);
+}
+
+TEST(CpuTexts, End_with_a_whole_prompt_and_have_the_asked_length) {
+    const auto tokenizer = backend::ByteTokenizer::parse(R"({"format": "draftboard.byte_tokenizer", "version": 1, "bos": 256})", "t");
+    ASSERT_TRUE(tokenizer);
+    const auto texts = texts_of_length({{"abc", "defgh"}, {"xy"}}, 8, *tokenizer);
+    ASSERT_EQ(texts.size(), 3u);
+    for (const auto& text : texts) {
+        EXPECT_EQ(text.size(), 8u);
+        EXPECT_EQ(text.front(), 256);
+    }
+    // 7 bytes: the end of "defgh\nabc"
+    EXPECT_EQ(backend::ByteTokenizer::decode(texts[0]), "fgh\nabc");
+    EXPECT_EQ(backend::ByteTokenizer::decode(texts[1]), "y\nxy\nxy");
+    EXPECT_EQ(backend::ByteTokenizer::decode(texts[2]), "c\ndefgh");
+}
+
+TEST(CpuTexts, Calibration_and_validation_never_share_a_prompt) {
+    const std::string data = DRAFTBOARD_SOURCE_DIR "/data";
+    const auto even = read_prompt_sets({"code", "prose"}, PromptHalf::calibration, data);
+    const auto odd = read_prompt_sets({"code", "prose"}, PromptHalf::validation, data);
+    ASSERT_TRUE(even && odd);
+    for (std::size_t set = 0; set < 2; ++set) {
+        for (const std::string& prompt : (*even)[set]) EXPECT_THAT((*odd)[set], Not(testing::Contains(prompt)));
+    }
+    EXPECT_FALSE(read_prompt_sets({"nothing"}, PromptHalf::calibration, data));
+}
+
+}  // namespace
+}  // namespace draftboard::calibration

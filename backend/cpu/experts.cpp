@@ -2,6 +2,7 @@
 #include "backend/cpu/experts.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "backend/cpu/elementwise.h"
 
@@ -20,10 +21,29 @@ void run_expert(const float* x, std::int64_t tokens, std::int64_t hidden, const 
     matmul(x, tokens, hidden, gate, nullptr, gates, width, scratch);
     matmul(x, tokens, hidden, up, nullptr, ups, width, scratch);
     silu_multiply(gates, ups, tokens * width, gates, scratch.instruction_set);
-    matmul(gates, tokens, width, expert.down, nullptr, output, hidden, scratch);
+    if (expert.down_by_input.rows > 0) {
+        matmul_transposed(gates, tokens, width, expert.down_by_input, 0, width, output, hidden, scratch);
+    } else {
+        matmul(gates, tokens, width, expert.down, nullptr, output, hidden, scratch);
+    }
 }
 
 }  // namespace
+
+void store_by_input(DenseWeights& expert) {
+    WeightMatrix& down = expert.down;
+    const model::NumberFormat format = down.format.format;
+    const bool plain = format == model::NumberFormat::bf16 || format == model::NumberFormat::fp32;
+    if (!plain || down.columns > kNarrowExpert || down.data.size() == 0) return;
+    std::vector<float> row(static_cast<std::size_t>(down.columns));
+    std::vector<float> turned(static_cast<std::size_t>(down.rows * down.columns));
+    for (std::int64_t r = 0; r < down.rows; ++r) {
+        down.dequantize_row(r, row.data());
+        for (std::int64_t c = 0; c < down.columns; ++c) turned[static_cast<std::size_t>(c * down.rows + r)] = row[static_cast<std::size_t>(c)];
+    }
+    expert.down_by_input = matrix_from_floats(turned, down.columns, down.rows, format);  // exact: the floats came from this format
+    down.data = AlignedBytes();
+}
 
 int run_experts(const float* x, std::int64_t m, std::int64_t hidden, const MoeWeights& weights, const std::int32_t* ids, int k,
                 float* outputs, Scratch& scratch) {

@@ -20,6 +20,12 @@ namespace draftboard::backend::cpu {
 void route(const float* logits, std::int64_t m, const model::MoeFeedForward& moe, const Numerics& numerics,
            const float* correction_bias, std::int32_t* ids, float* weights, Scratch& scratch);
 
+/// A product with few input features spends its time on the sums across a register, one an output. Kept by input feature, the
+/// same weights are added up over outputs and nothing is summed across: 1.7 times as fast for 64 features. Experts of up to
+/// kNarrowExpert features in bf16 or fp32 are turned round here; others stay as they are.
+inline constexpr std::int64_t kNarrowExpert = 128;
+void store_by_input(DenseWeights& expert);
+
 /// Grouped experts: for each distinct expert of this rank, in ascending order, its tokens through gate/up, silu and down.
 /// outputs: m x k rows of `hidden`, pair (i, j) at (i k + j) hidden; pairs of other ranks' experts are zeroed.
 /// Bytes: each distinct expert's weights once; flops 6 hidden width a pair. Returns the distinct experts it touched.

@@ -67,6 +67,7 @@ struct DeltaNetWeights {
 struct DenseWeights {
     Projection gate_up;
     WeightMatrix down;
+    WeightMatrix down_by_input;  ///< narrow experts: down transposed (experts.h, store_by_input), which then holds no data
 };
 
 struct MoeWeights {

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "backend/cpu/experts.h"
+
 namespace draftboard::backend::cpu {
 
 /// Role of an operation -> what computes it.
@@ -87,6 +89,11 @@ Rank::Rank(const ModelShape& shape, int index, ModelWeights weights, int sequenc
       communicator_(&communicator),
       rotary_(shape.numerics, rotary_dim(shape.architecture), max_length),
       hidden_width_(shape.architecture.hidden) {
+    for (LayerWeights& layer : weights_.layers) {
+        auto* mixture = std::get_if<MoeWeights>(&layer.feed_forward);
+        if (mixture == nullptr) continue;
+        for (DenseWeights& expert : mixture->experts) store_by_input(expert);
+    }
     caches_.reserve(static_cast<std::size_t>(sequences));
     for (int i = 0; i < sequences; ++i) caches_.emplace_back(shape.architecture, shape.layout, max_length);
 }

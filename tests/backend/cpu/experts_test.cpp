@@ -155,6 +155,27 @@ TEST(Experts, Each_pair_is_its_expert_applied_to_its_token_and_other_ranks_pairs
     }
 }
 
+TEST(Experts, Narrow_experts_kept_by_input_give_the_same_outputs_and_one_tokens_bits_among_others) {
+    const std::int64_t hidden = 96;
+    const std::int64_t width = 64;
+    MoeWeights weights = random_experts(3, 0, hidden, width, model::WeightFormat::plain(model::NumberFormat::bf16));
+    const auto x = random_floats(static_cast<std::size_t>(5 * hidden), 9);
+    const std::vector<std::int32_t> ids{0, 2, 2, 1, 0, 1, 2, 0, 1, 2};
+    std::vector<float> by_output(ids.size() * 96);
+    std::vector<float> by_input(by_output.size());
+    std::vector<float> alone(2 * 96);
+    Scratch scratch;
+    (void)run_experts(x.data(), 5, hidden, weights, ids.data(), 2, by_output.data(), scratch);
+    for (DenseWeights& expert : weights.experts) store_by_input(expert);
+    ASSERT_EQ(weights.experts[0].down_by_input.rows, width);
+    (void)run_experts(x.data(), 5, hidden, weights, ids.data(), 2, by_input.data(), scratch);
+    for (std::size_t i = 0; i < by_input.size(); ++i) ASSERT_NEAR(by_input[i], by_output[i], 1e-5 * std::max(1.0F, std::abs(by_output[i])));
+    for (std::size_t token = 0; token < 5; ++token) {
+        (void)run_experts(x.data() + token * 96, 1, hidden, weights, ids.data() + 2 * token, 2, alone.data(), scratch);
+        ASSERT_TRUE(std::equal(alone.begin(), alone.end(), by_input.begin() + static_cast<std::ptrdiff_t>(2 * token * 96)));
+    }
+}
+
 TEST(Experts, A_token_gives_the_same_bits_alone_and_among_others) {
     for (const model::WeightFormat& format : sample_formats()) {
         const std::int64_t hidden = 160;

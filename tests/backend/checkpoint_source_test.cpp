@@ -313,6 +313,48 @@ TEST(CheckpointSource, Qwen3_Next_is_unpacked_to_the_order_of_separate_projectio
     }
 }
 
+TEST(CheckpointSource, DeepSeek_numbers_its_MTP_module_on_and_copies_of_the_tables_are_read_only_where_they_differ) {
+    Copy copy("deepseek_v3");
+    const auto layers = copy.config["num_hidden_layers"].get<int>();
+    copy.config["num_nextn_predict_layers"] = 1;
+    const std::string last = fmt::format("model.layers.{}.", layers - 1);
+    const std::string module = fmt::format("model.layers.{}.", layers);
+    const auto stored = copy.tensors;
+    for (const auto& [name, tensor] : stored) {
+        if (name.compare(0, last.size(), last) == 0) copy.tensors[module + name.substr(last.size())] = tensor;
+    }
+    const Stored norm = copy.at("model.norm.weight");
+    for (const char* name : {"enorm.weight", "hnorm.weight", "shared_head.norm.weight"}) copy.tensors[module + name] = norm;
+    const std::int64_t hidden = norm.shape[0];
+    copy.tensors[module + "eh_proj.weight"] = {TensorType::bf16, {hidden, 2 * hidden},
+                                               std::vector<std::byte>(static_cast<std::size_t>(4 * hidden * hidden))};
+    copy.tensors[module + "embed_tokens.weight"] = copy.at("model.embed_tokens.weight");
+    Stored other_head = copy.at("lm_head.weight");
+    other_head.bytes[1] ^= std::byte{0x80};  // the sign of its first number
+    copy.tensors[module + "shared_head.head.weight"] = other_head;
+
+    const TemporaryFolder folder;
+    const Checkpoint checkpoint = copy.write(folder);
+    const auto architecture = checkpoint.architecture();
+    const auto numerics = checkpoint.numerics();
+    ASSERT_TRUE(architecture && numerics);
+    const auto target = Copy::load_from(checkpoint);
+    ASSERT_TRUE(target) << target.error().to_text();
+    const auto drafts = load_mtp(checkpoint, *architecture, *numerics, {}, 0, *target);
+    ASSERT_TRUE(drafts) << drafts.error().to_text();
+    EXPECT_EQ(drafts->embedding, target->embedding);
+    EXPECT_EQ(dequantized(*drafts->lm_head).front(), -dequantized(*target->lm_head).front());
+    EXPECT_EQ(dequantized(std::get<MlaWeights>(drafts->layers[0].mixer).o),
+              dequantized(std::get<MlaWeights>(target->layers.back().mixer).o));
+    EXPECT_THAT(*unread_tensors(checkpoint, *architecture, *numerics), IsEmpty());
+
+    copy.tensors.erase(module + "enorm.weight");
+    const TemporaryFolder without;
+    const auto missing = load_mtp(copy.write(without), *architecture, *numerics, {}, 0, *target);
+    ASSERT_FALSE(missing);
+    EXPECT_THAT(missing.error().message, HasSubstr("enorm.weight"));
+}
+
 TEST(CheckpointSource, Draft_tokens_that_stand_for_nothing_are_an_error) {
     const auto target = Checkpoint::open(kReference + "deepseek_v3");
     const auto architecture = target->architecture();

@@ -21,7 +21,8 @@ model::Interval share_interval(std::int64_t successes, std::int64_t trials) {
     const auto t = static_cast<double>(trials);
     model::Interval out{s / t, 0, 1};
     if (successes > 0) out.low = boost::math::quantile(boost::math::beta_distribution<double>(s, t - s + 1), kTail);
-    if (successes < trials) out.high = boost::math::quantile(boost::math::beta_distribution<double>(s + 1, t - s), 1 - kTail);
+    if (successes < trials)
+        out.high = boost::math::quantile(boost::math::beta_distribution<double>(s + 1, t - s), 1 - kTail);
     return out;
 }
 
@@ -69,7 +70,8 @@ model::Interval AcceptanceCounter::acceptance_length() const {
     const auto n = static_cast<double>(cycles_);
     const double mean = static_cast<double>(accepted()) / n;
     double squares = static_cast<double>(cycles_ - hits_) * mean * mean;
-    for (int i = 0; i <= depth(); ++i) squares += static_cast<double>(histogram_[static_cast<std::size_t>(i)]) * (i - mean) * (i - mean);
+    for (int i = 0; i <= depth(); ++i)
+        squares += static_cast<double>(histogram_[static_cast<std::size_t>(i)]) * (i - mean) * (i - mean);
     if (cycles_ == 1) return {1 + mean, 1, most};
     const double half = kNormal * std::sqrt(squares / (n - 1) / n);
     return {1 + mean, std::max(1.0, 1 + mean - half), std::min(most, 1 + mean + half)};

@@ -17,7 +17,7 @@ using model::Pass;
 namespace {
 
 class Stopwatch {
-   public:
+ public:
     /// Milliseconds since the start or the last call.
     double lap_ms() {
         const auto now = Clock::now();
@@ -26,7 +26,7 @@ class Stopwatch {
         return ms;
     }
 
-   private:
+ private:
     using Clock = std::chrono::steady_clock;
     Clock::time_point last_ = Clock::now();
 };
@@ -53,7 +53,10 @@ std::string_view to_name(Finish finish) {
 }
 
 DecodeLoop::DecodeLoop(LanguageModel& target, Drafter* drafter, LoopOptions options)
-    : target_(&target), drafter_(drafter), options_(std::move(options)), acceptance_(drafter == nullptr ? 0 : drafter->depth()) {
+    : target_(&target),
+      drafter_(drafter),
+      options_(std::move(options)),
+      acceptance_(drafter == nullptr ? 0 : drafter->depth()) {
     int slots = target.capacity();
     if (drafter != nullptr) slots = std::min(slots, drafter->capacity());
     if (options_.batch > 0) slots = std::min(slots, options_.batch);
@@ -66,17 +69,23 @@ DecodeLoop::DecodeLoop(LanguageModel& target, Drafter* drafter, LoopOptions opti
 Expected<int> DecodeLoop::submit(Request request) {
     const int number = static_cast<int>(results_.size());
     const std::string context = fmt::format("request {}", number);
-    if (free_slots_.empty() && active_.empty()) return fail(ErrorCode::invalid_input, "the models hold no sequence", context);
-    if (request.prompt.empty()) return fail(ErrorCode::invalid_input, "the prompt is empty", context, "give at least one token");
+    if (free_slots_.empty() && active_.empty())
+        return fail(ErrorCode::invalid_input, "the models hold no sequence", context);
+    if (request.prompt.empty())
+        return fail(ErrorCode::invalid_input, "the prompt is empty", context, "give at least one token");
     if (request.max_tokens < 1) return fail(ErrorCode::invalid_input, "max_tokens must be 1 or more", context);
-    if (const auto problems = request.sampling.validate(); !problems.empty()) return tl::unexpected(model::to_error(problems, context));
+    if (const auto problems = request.sampling.validate(); !problems.empty())
+        return tl::unexpected(model::to_error(problems, context));
     for (const int token : request.prompt) {
         if (token >= 0 && token < target_->vocabulary()) continue;
-        return fail(ErrorCode::invalid_input, fmt::format("token {} is outside the vocabulary of {}", token, target_->vocabulary()), context);
+        return fail(ErrorCode::invalid_input,
+                    fmt::format("token {} is outside the vocabulary of {}", token, target_->vocabulary()), context);
     }
     if (static_cast<std::int64_t>(request.prompt.size()) > target_->max_length()) {
-        return fail(ErrorCode::too_large, fmt::format("the prompt has {} tokens, a sequence holds {}", request.prompt.size(), target_->max_length()),
-                    context, "shorten it, or give the sequences more room");
+        return fail(
+            ErrorCode::too_large,
+            fmt::format("the prompt has {} tokens, a sequence holds {}", request.prompt.size(), target_->max_length()),
+            context, "shorten it, or give the sequences more room");
     }
     results_.emplace_back().acceptance = AcceptanceCounter(acceptance_.depth());
     waiting_.emplace_back(number, std::move(request));
@@ -128,7 +137,8 @@ Expected<void> DecodeLoop::cycle(const Group& group, bool speculate) {
 
 Expected<void> DecodeLoop::propose(const Group& group, bool speculate) {
     draft_sequences_.clear();
-    for (Sequence* sequence : group) draft_sequences_.push_back({sequence->slot, sequence->tokens, &sequence->sampling, &sequence->random});
+    for (Sequence* sequence : group)
+        draft_sequences_.push_back({sequence->slot, sequence->tokens, &sequence->sampling, &sequence->random});
     if (speculate) return drafter_->propose(draft_sequences_, target_->vocabulary(), proposal_);
     proposal_.reset(draft_sequences_, 1, target_->vocabulary());
     return {};
@@ -153,11 +163,13 @@ Expected<void> DecodeLoop::accept(Sequence& sequence, std::size_t index) {
     const auto row_size = static_cast<std::size_t>(proposal_.vocabulary);
     const auto width = static_cast<std::size_t>(proposal_.width);
     const auto logits = std::span<const float>(output_.logits).subspan(index * width * row_size, width * row_size);
-    if (!verifier_.verify(proposal_, index, logits, sequence.sampling, sequence.random, verdict_)) return not_finite(sequence.request);
+    if (!verifier_.verify(proposal_, index, logits, sequence.sampling, sequence.random, verdict_))
+        return not_finite(sequence.request);
     if (width > 1) target_->commit(sequence.slot, verdict_.path);
     if (sequence.speculates) {
         acceptance_.count(proposal_.drafted[index], verdict_.accepted());
-        results_[static_cast<std::size_t>(sequence.request)].acceptance.count(proposal_.drafted[index], verdict_.accepted());
+        results_[static_cast<std::size_t>(sequence.request)].acceptance.count(proposal_.drafted[index],
+                                                                              verdict_.accepted());
         cycle_.accepted += verdict_.accepted();
     }
     const std::size_t before = sequence.tokens.size();
@@ -223,7 +235,8 @@ Expected<void> DecodeLoop::prefill(Sequence& sequence) {
         if (last) {
             const DraftSequence alone{sequence.slot, sequence.tokens, &sequence.sampling, &sequence.random};
             proposal_.reset(std::span(&alone, 1), 1, target_->vocabulary());
-            if (!verifier_.verify(proposal_, 0, output_.logits, sequence.sampling, sequence.random, verdict_)) return not_finite(sequence.request);
+            if (!verifier_.verify(proposal_, 0, output_.logits, sequence.sampling, sequence.random, verdict_))
+                return not_finite(sequence.request);
             emit(sequence, verdict_.tokens, verdict_.near_ties);
         }
         if (!sequence.speculates || sequence.finished) continue;
@@ -237,7 +250,8 @@ std::pair<DecodeLoop::Group, DecodeLoop::Group> DecodeLoop::groups() {
     std::pair<Group, Group> out;
     for (Sequence& sequence : active_) {
         const auto length = static_cast<std::int64_t>(sequence.tokens.size());
-        if (sequence.speculates && (length - 1 + drafter_->width() > target_->max_length() || length > drafter_->max_length())) {
+        if (sequence.speculates &&
+            (length - 1 + drafter_->width() > target_->max_length() || length > drafter_->max_length())) {
             sequence.speculates = false;
             drafter_->release(sequence.slot);
         }
@@ -269,7 +283,8 @@ void DecodeLoop::emit(Sequence& sequence, std::span<const int> tokens, std::span
         result.near_ties.push_back(before + tie);
         ++totals_.near_ties;
     }
-    if (options_.on_tokens) options_.on_tokens(sequence.request, std::span<const int>(result.tokens).subspan(static_cast<std::size_t>(before)));
+    if (options_.on_tokens)
+        options_.on_tokens(sequence.request, std::span<const int>(result.tokens).subspan(static_cast<std::size_t>(before)));
 }
 
 bool DecodeLoop::cancelled() {

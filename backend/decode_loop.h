@@ -37,7 +37,7 @@
 namespace draftboard::backend {
 
 struct Request {
-    std::vector<int> prompt;      ///< at least one token
+    std::vector<int> prompt;  ///< at least one token
     Sampling sampling;
     int max_tokens = 128;
     std::vector<int> end_tokens;  ///< the text ends after any of these
@@ -47,15 +47,15 @@ enum class Finish { waiting, running, end_token, max_tokens, max_length, cancell
 [[nodiscard]] std::string_view to_name(Finish finish);
 
 struct Result {
-    std::vector<int> tokens;      ///< generated; an end token is the last one
-    std::vector<int> near_ties;   ///< indices into tokens: greedy choices by less than the tolerance
+    std::vector<int> tokens;     ///< generated; an end token is the last one
+    std::vector<int> near_ties;  ///< indices into tokens: greedy choices by less than the tolerance
     Finish finish = Finish::waiting;
-    AcceptanceCounter acceptance; ///< of this request
+    AcceptanceCounter acceptance;  ///< of this request
 };
 
 struct LoopOptions {
-    int batch = 0;                ///< sequences at once; 0: as many as the models hold
-    int prefill_rows = 256;       ///< most rows of a prefill pass
+    int batch = 0;           ///< sequences at once; 0: as many as the models hold
+    int prefill_rows = 256;  ///< most rows of a prefill pass
     std::uint64_t seed = 1;
     const std::atomic<bool>* cancel = nullptr;  ///< looked at before each pass of a prompt and each cycle
     /// Tokens of a request as they come, at least one a call.
@@ -65,14 +65,14 @@ struct LoopOptions {
 /// What the last cycle did. Times by the steady clock; prefill of requests that joined is not part of the others.
 struct CycleReport {
     int sequences = 0;
-    int passes = 0;               ///< of the target, prefill aside
-    int rows = 0;                 ///< verified, padding included
-    int accepted = 0;             ///< drafts, over all sequences
-    int emitted = 0;              ///< tokens, after limits
+    int passes = 0;    ///< of the target, prefill aside
+    int rows = 0;      ///< verified, padding included
+    int accepted = 0;  ///< drafts, over all sequences
+    int emitted = 0;   ///< tokens, after limits
     double prefill_ms = 0;
-    double draft_ms = 0;          ///< Drafter::propose and observe
-    double verify_ms = 0;         ///< the target's passes
-    double host_ms = 0;           ///< the rest: verdicts, commits, callbacks
+    double draft_ms = 0;   ///< Drafter::propose and observe
+    double verify_ms = 0;  ///< the target's passes
+    double host_ms = 0;    ///< the rest: verdicts, commits, callbacks
     [[nodiscard]] double cycle_ms() const { return draft_ms + verify_ms + host_ms; }
 };
 
@@ -84,11 +84,11 @@ struct LoopTotals {
     double draft_ms = 0;
     double verify_ms = 0;
     double host_ms = 0;
-    Throughput throughput;        ///< emitted tokens of cycles; prefill and its first token aside
+    Throughput throughput;  ///< emitted tokens of cycles; prefill and its first token aside
 };
 
 class DecodeLoop {
-   public:
+ public:
     /// Both outlive the loop; their sequences are cleared as the loop uses them. `drafter` may be null: plain decoding.
     DecodeLoop(LanguageModel& target, Drafter* drafter, LoopOptions options);
 
@@ -105,15 +105,15 @@ class DecodeLoop {
     [[nodiscard]] const LoopTotals& totals() const { return totals_; }
     [[nodiscard]] int active() const { return static_cast<int>(active_.size()); }
 
-   private:
+ private:
     struct Sequence {
         int request = 0;
         int slot = 0;
         Sampling sampling;
         int max_tokens = 0;
         std::vector<int> end_tokens;
-        std::vector<int> tokens;   ///< prompt and output
-        std::size_t prompt = 0;    ///< tokens of the prompt
+        std::vector<int> tokens;  ///< prompt and output
+        std::size_t prompt = 0;   ///< tokens of the prompt
         model::Random random{0};
         bool speculates = false;
         bool finished = false;
@@ -121,16 +121,16 @@ class DecodeLoop {
     using Group = std::vector<Sequence*>;
 
     [[nodiscard]] bool cancelled();
-    void abandon();                                                  ///< everything ends as cancelled
+    void abandon();  ///< everything ends as cancelled
     [[nodiscard]] model::Expected<void> admit();
     [[nodiscard]] model::Expected<void> prefill(Sequence& sequence);
-    [[nodiscard]] std::pair<Group, Group> groups();                  ///< those that speculate, those that step plainly
+    [[nodiscard]] std::pair<Group, Group> groups();  ///< those that speculate, those that step plainly
     [[nodiscard]] model::Expected<void> cycle(const Group& group, bool speculate);
     [[nodiscard]] model::Expected<void> propose(const Group& group, bool speculate);
     [[nodiscard]] model::Expected<void> verify(const Group& group);
     [[nodiscard]] model::Expected<void> accept(Sequence& sequence, std::size_t index);
-    [[nodiscard]] model::Expected<void> observe(Sequence& sequence, bool is_prefill, std::span<const int> rows, std::size_t first_row,
-                                                std::span<const int> tokens);
+    [[nodiscard]] model::Expected<void> observe(Sequence& sequence, bool is_prefill, std::span<const int> rows,
+                                                std::size_t first_row, std::span<const int> tokens);
     void emit(Sequence& sequence, std::span<const int> tokens, std::span<const int> near_ties);
     void leave(Sequence& sequence);
     void remove_finished();
@@ -146,7 +146,7 @@ class DecodeLoop {
     AcceptanceCounter acceptance_;
     CycleReport cycle_;
     LoopTotals totals_;
-    bool stopped_ = false;            ///< a cancel, once seen, holds for the whole step
+    bool stopped_ = false;  ///< a cancel, once seen, holds for the whole step
 
     Proposal proposal_;
     Verifier verifier_;

@@ -52,8 +52,10 @@ Expected<void> check_settings(const InferenceSettings& settings) {
     const auto refuse = [](std::string message, std::string context) {
         return fail(ErrorCode::invalid_input, std::move(message), std::move(context));
     };
-    if (settings.ranks < 1 || settings.ranks > kMaxRanks) return refuse(fmt::format("must lie in 1 .. {}", kMaxRanks), "ranks");
-    if (settings.batch < 1 || settings.batch > kMaxBatch) return refuse(fmt::format("must lie in 1 .. {}", kMaxBatch), "batch");
+    if (settings.ranks < 1 || settings.ranks > kMaxRanks)
+        return refuse(fmt::format("must lie in 1 .. {}", kMaxRanks), "ranks");
+    if (settings.batch < 1 || settings.batch > kMaxBatch)
+        return refuse(fmt::format("must lie in 1 .. {}", kMaxBatch), "batch");
     if (settings.text_length < 1 || settings.text_length > kMaxTextLength) {
         return refuse(fmt::format("prompt and output must have 1 .. {} tokens together", kMaxTextLength), "text");
     }
@@ -86,7 +88,8 @@ Expected<Inference> Inference::open(InferenceSettings settings) {
     if (auto ok = check_settings(settings); !ok) return tl::unexpected(ok.error());
     Inference out;
     out.settings_ = std::move(settings);
-    if (out.settings_.method == DraftMethod::scripted) out.settings_.steps = static_cast<int>(out.settings_.scripted_rates.size());
+    if (out.settings_.method == DraftMethod::scripted)
+        out.settings_.steps = static_cast<int>(out.settings_.scripted_rates.size());
     if (out.settings_.draft_tokens == 0 || out.settings_.top_k == 1) {
         out.settings_.draft_tokens = 1 + out.settings_.steps * out.settings_.top_k;
     }
@@ -157,17 +160,20 @@ Expected<void> Inference::load_drafter() {
     switch (settings_.method) {
         case DraftMethod::none: return {};
         case DraftMethod::ngram:
-            return keep(boxed(NgramDrafter::create({settings_.steps, settings_.ngram_min, settings_.ngram_max, settings_.pad_misses})));
+            return keep(boxed(
+                NgramDrafter::create({settings_.steps, settings_.ngram_min, settings_.ngram_max, settings_.pad_misses})));
         case DraftMethod::scripted: return keep(boxed(ScriptedDrafter::create(settings_.scripted_rates, end_tokens_)));
         case DraftMethod::eagle3:
-            return use_engine(cpu::load_eagle3_drafter(*draft_checkpoint_, speculation_, *target_, own), DrafterReads::features);
+            return use_engine(cpu::load_eagle3_drafter(*draft_checkpoint_, speculation_, *target_, own),
+                              DrafterReads::features);
         case DraftMethod::mtp:
             speculation_.method = model::SpeculationMethod::mtp;
             return use_engine(cpu::load_mtp_drafter(*checkpoint_, speculation_, *target_, own), DrafterReads::hidden);
         case DraftMethod::draft: break;
     }
     if (settings_.draft_model.empty()) {
-        return fail(ErrorCode::invalid_input, "a stand-alone drafter needs its folder", "draft model", "name it with --draft-model");
+        return fail(ErrorCode::invalid_input, "a stand-alone drafter needs its folder", "draft model",
+                    "name it with --draft-model");
     }
     auto checkpoint = open_checkpoint(settings_.draft_model);
     if (!checkpoint) return tl::unexpected(checkpoint.error());
@@ -178,8 +184,9 @@ Expected<void> Inference::load_drafter() {
 }
 
 Expected<void> Inference::make_model_drafter(DrafterReads reads, std::vector<int> target_of_draft) {
-    auto made = ModelDrafter::create(*draft_engine_, target_->vocabulary(),
-                                     {reads, settings_.steps, settings_.top_k, settings_.draft_tokens, std::move(target_of_draft)});
+    auto made =
+        ModelDrafter::create(*draft_engine_, target_->vocabulary(),
+                             {reads, settings_.steps, settings_.top_k, settings_.draft_tokens, std::move(target_of_draft)});
     if (!made) return tl::unexpected(made.error());
     drafter_ = std::make_unique<ModelDrafter>(std::move(*made));
     return {};
@@ -187,7 +194,8 @@ Expected<void> Inference::make_model_drafter(DrafterReads reads, std::vector<int
 
 std::string Inference::describe() const {
     if (settings_.method == DraftMethod::none) return "plain decoding";
-    std::string text = fmt::format("{}, {} step{}", to_name(settings_.method), settings_.steps, settings_.steps == 1 ? "" : "s");
+    std::string text =
+        fmt::format("{}, {} step{}", to_name(settings_.method), settings_.steps, settings_.steps == 1 ? "" : "s");
     if (settings_.top_k > 1) text += fmt::format(", top-k {}, {} draft tokens", settings_.top_k, drafter_->width());
     return text;
 }
@@ -216,7 +224,8 @@ Expected<model::Json> Inference::profile() const {
         for (const auto& [key, samples] : measured->passes()) {
             const auto& [pass, sequences, tokens] = key;
             const double count = static_cast<double>(std::max<std::int64_t>(samples.count, 1));
-            const auto plan = engine->plan(pass, sequences, tokens, static_cast<std::int64_t>(samples.context_sum / count + 0.5));
+            const auto plan =
+                engine->plan(pass, sequences, tokens, static_cast<std::int64_t>(samples.context_sum / count + 0.5));
             if (!plan) return tl::unexpected(plan.error());
             model::Json entry = to_json(samples, *plan, sequences, tokens);
             entry["model"] = who;
@@ -252,13 +261,16 @@ Expected<model::RoutingTrace> Inference::routing_trace(const std::vector<std::ve
             batch.pass = model::Pass::prefill;
             batch.sequences = {0};
             batch.tokens = static_cast<int>(rows);
-            batch.token_ids.assign(text.begin() + static_cast<std::ptrdiff_t>(first), text.begin() + static_cast<std::ptrdiff_t>(first + rows));
+            batch.token_ids.assign(text.begin() + static_cast<std::ptrdiff_t>(first),
+                                   text.begin() + static_cast<std::ptrdiff_t>(first + rows));
             ForwardOutput output;
             record.clear();
             done = target_->forward(batch, {}, output);
-            if (done && record.size() != layers * rows * chosen) done = fail(ErrorCode::unsupported, "the engine recorded no complete routing", settings_.model);
+            if (done && record.size() != layers * rows * chosen)
+                done = fail(ErrorCode::unsupported, "the engine recorded no complete routing", settings_.model);
             if (!done) break;
-            for (std::size_t row = 0; row < rows; ++row) {  // the engine records layer by layer, a trace goes token by token
+            for (std::size_t row = 0; row < rows;
+                 ++row) {  // the engine records layer by layer, a trace goes token by token
                 for (std::size_t layer = 0; layer < layers; ++layer) {
                     const auto at = record.begin() + static_cast<std::ptrdiff_t>((layer * rows + row) * chosen);
                     trace.choices.insert(trace.choices.end(), at, at + static_cast<std::ptrdiff_t>(chosen));
@@ -273,14 +285,18 @@ Expected<model::RoutingTrace> Inference::routing_trace(const std::vector<std::ve
 }
 
 std::string to_text(const model::RoutingTrace& trace) {
-    std::string text = fmt::format("{{\"format\": \"draftboard.routing_trace\", \"version\": 1, \"experts\": {}, \"experts_per_token\": {}, \"layers\": {},\n \"tokens\": [",
-                                   trace.experts, trace.experts_per_token, trace.layers);
+    std::string text = fmt::format(
+        "{{\"format\": \"draftboard.routing_trace\", \"version\": 1, \"experts\": {}, \"experts_per_token\": {}, "
+        "\"layers\": {},\n \"tokens\": [",
+        trace.experts, trace.experts_per_token, trace.layers);
     const auto chosen = static_cast<std::size_t>(trace.experts_per_token);
     const auto row = chosen * static_cast<std::size_t>(trace.layers);
     for (std::size_t i = 0; i < trace.choices.size(); ++i) {
         if (i > 0) text += i % row == 0 ? "]],\n  " : i % chosen == 0 ? "], " : ", ";
-        if (i % row == 0) text += "[[";
-        else if (i % chosen == 0) text += "[";
+        if (i % row == 0)
+            text += "[[";
+        else if (i % chosen == 0)
+            text += "[";
         text += fmt::format("{}", trace.choices[i]);
     }
     return text + (trace.choices.empty() ? "]}\n" : "]]]}\n");

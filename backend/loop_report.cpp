@@ -33,7 +33,8 @@ model::Json loop_json(const DecodeLoop& loop) {
     const AcceptanceCounter& counter = loop.acceptance();
     model::Json json = model::Json::object();
     json["tokens_per_second"] = interval_json(totals.throughput.tokens_per_second());
-    json["acceptance_length"] = interval_json(counter.depth() == 0 ? model::Interval{1, 1, 1} : counter.acceptance_length());
+    json["acceptance_length"] =
+        interval_json(counter.depth() == 0 ? model::Interval{1, 1, 1} : counter.acceptance_length());
     json["acceptance"] = model::Json::array();
     for (int i = 1; i <= counter.depth(); ++i) {
         model::Json position = interval_json(counter.unconditional(i));
@@ -53,14 +54,17 @@ model::Json loop_json(const DecodeLoop& loop) {
     }
     json["cycle_ms"] = cycle_ms;
     json["cycles"] = totals.cycles;
-    json["prefill"] = {{"tokens", totals.prompt_tokens}, {"ms", totals.prefill_ms}, {"tokens_per_second", prefill_tokens_per_second(totals)}};
+    json["prefill"] = {{"tokens", totals.prompt_tokens},
+                       {"ms", totals.prefill_ms},
+                       {"tokens_per_second", prefill_tokens_per_second(totals)}};
     json["near_ties"] = totals.near_ties;
     return json;
 }
 
 std::string loop_text(const DecodeLoop& loop) {
     const LoopTotals& totals = loop.totals();
-    std::string text = fmt::format("{} tok/s over {} cycles", with_interval(totals.throughput.tokens_per_second(), 1), totals.cycles);
+    std::string text =
+        fmt::format("{} tok/s over {} cycles", with_interval(totals.throughput.tokens_per_second(), 1), totals.cycles);
     text += fmt::format("; prompt {} tokens at {:.0f} tok/s\n", totals.prompt_tokens, prefill_tokens_per_second(totals));
     if (loop.acceptance().depth() > 0) text += acceptance_text(loop.acceptance());
     text += "cycle ";
@@ -78,9 +82,11 @@ std::string loop_text(const DecodeLoop& loop) {
 std::string acceptance_text(const AcceptanceCounter& counter) {
     std::string text = fmt::format("acceptance length {}", with_interval(counter.acceptance_length(), 3));
     if (counter.hits() < counter.cycles()) text += fmt::format(", hit rate {}", with_interval(counter.hit_rate(), 3));
-    text += fmt::format("; 90 % intervals, {} cycles\n  position  unconditional             conditional\n", counter.cycles());
+    text +=
+        fmt::format("; 90 % intervals, {} cycles\n  position  unconditional             conditional\n", counter.cycles());
     for (int i = 1; i <= counter.depth(); ++i) {
-        text += fmt::format("  {:>8}  {:<24}  {}\n", i, with_interval(counter.unconditional(i), 3), with_interval(counter.conditional(i), 3));
+        text += fmt::format("  {:>8}  {:<24}  {}\n", i, with_interval(counter.unconditional(i), 3),
+                            with_interval(counter.conditional(i), 3));
     }
     text += "  cycles by accepted drafts:";
     for (const std::int64_t count : counter.histogram()) text += fmt::format(" {}", count);

@@ -27,16 +27,21 @@ Expected<void> check_vocabulary(const LanguageModel& drafter, int target_vocabul
     if (map.empty()) {
         if (drafter.vocabulary() == target_vocabulary) return {};
         return fail(ErrorCode::invalid_input,
-                    fmt::format("its vocabulary of {} is not the target's of {}, and no map is given", drafter.vocabulary(), target_vocabulary),
+                    fmt::format("its vocabulary of {} is not the target's of {}, and no map is given", drafter.vocabulary(),
+                                target_vocabulary),
                     kContext, "choose a drafter that was made for this target");
     }
     if (map.size() != static_cast<std::size_t>(drafter.vocabulary())) {
-        return fail(ErrorCode::invalid_input,
-                    fmt::format("the map to target tokens has {} entries for a vocabulary of {}", map.size(), drafter.vocabulary()), kContext);
+        return fail(
+            ErrorCode::invalid_input,
+            fmt::format("the map to target tokens has {} entries for a vocabulary of {}", map.size(), drafter.vocabulary()),
+            kContext);
     }
     for (std::size_t i = 0; i < map.size(); ++i) {
         if (map[i] < 0 || map[i] >= target_vocabulary) {
-            return fail(ErrorCode::invalid_input, fmt::format("draft token {} maps to {}, outside the target's vocabulary of {}", i, map[i], target_vocabulary),
+            return fail(ErrorCode::invalid_input,
+                        fmt::format("draft token {} maps to {}, outside the target's vocabulary of {}", i, map[i],
+                                    target_vocabulary),
                         kContext);
         }
     }
@@ -59,18 +64,22 @@ Expected<ModelDrafter> ModelDrafter::create(LanguageModel& drafter, int target_v
         return fail(ErrorCode::invalid_input, "drafting needs at least one step, and fewer than 4096", "steps");
     }
     if (options.top_k < 1 || options.top_k > drafter.vocabulary() || options.top_k > 256) {
-        return fail(ErrorCode::invalid_input, "branches a step must lie in 1 .. 256 and within the drafter's vocabulary", "top_k");
+        return fail(ErrorCode::invalid_input, "branches a step must lie in 1 .. 256 and within the drafter's vocabulary",
+                    "top_k");
     }
     if (options.draft_tokens != 0 && (options.draft_tokens < 2 || options.draft_tokens > model::kMaxDraftTokens)) {
-        return fail(ErrorCode::invalid_input, "verified tokens must be 2 or more (the root is one of them), at most 4096", "draft_tokens");
+        return fail(ErrorCode::invalid_input, "verified tokens must be 2 or more (the root is one of them), at most 4096",
+                    "draft_tokens");
     }
-    if (auto ok = check_vocabulary(drafter, target_vocabulary, options.target_of_draft); !ok) return tl::unexpected(ok.error());
+    if (auto ok = check_vocabulary(drafter, target_vocabulary, options.target_of_draft); !ok)
+        return tl::unexpected(ok.error());
     const int from_target = drafter.feature_width(Pass::draft_extend);
     const int from_itself = drafter.feature_width(Pass::draft);
     const bool reads = options.reads != DrafterReads::nothing;
     if (reads ? from_target < 1 || from_itself != drafter.hidden() || from_target != drafter.feature_width(Pass::prefill)
               : from_target != 0 || from_itself != 0) {
-        return fail(ErrorCode::invalid_input, "its feature widths do not go with what it is to read of the target", kContext);
+        return fail(ErrorCode::invalid_input, "its feature widths do not go with what it is to read of the target",
+                    kContext);
     }
     return ModelDrafter(drafter, target_vocabulary, std::move(options));
 }
@@ -110,8 +119,8 @@ Expected<void> ModelDrafter::append(const Observation& observation, Pending& pen
     for (const int row : rows) {
         const std::size_t first = static_cast<std::size_t>(row) * feature_width_;
         if (first + feature_width_ > states.size()) {
-            return fail(ErrorCode::invalid_input, "the target gives no states of the width that the drafter reads", kContext,
-                        "check that the drafter was made for this target");
+            return fail(ErrorCode::invalid_input, "the target gives no states of the width that the drafter reads",
+                        kContext, "check that the drafter was made for this target");
         }
         const auto state = std::span(states).subspan(first, feature_width_);
         pending.features.insert(pending.features.end(), state.begin(), state.end());
@@ -164,14 +173,19 @@ Expected<void> ModelDrafter::extend(std::span<const DraftSequence> sequences) {
         const Pending& pending = pending_[static_cast<std::size_t>(sequence.slot)];
         const std::size_t count = pending.tokens.size();
         if (count == 0 || count > rows) {
-            return fail(ErrorCode::invalid_input, fmt::format("sequence {} has {} rows to catch up on, at most {} fit a pass", sequence.slot, count, rows), kContext);
+            return fail(
+                ErrorCode::invalid_input,
+                fmt::format("sequence {} has {} rows to catch up on, at most {} fit a pass", sequence.slot, count, rows),
+                kContext);
         }
         batch_.sequences.push_back(sequence.slot);
         batch_.token_ids.insert(batch_.token_ids.end(), pending.tokens.begin(), pending.tokens.end());
         batch_.token_ids.insert(batch_.token_ids.end(), rows - count, pending.tokens.back());
         batch_.features.insert(batch_.features.end(), pending.features.begin(), pending.features.end());
         for (std::size_t r = count; r < rows; ++r) {
-            batch_.features.insert(batch_.features.end(), pending.features.end() - static_cast<std::ptrdiff_t>(feature_width_), pending.features.end());
+            batch_.features.insert(batch_.features.end(),
+                                   pending.features.end() - static_cast<std::ptrdiff_t>(feature_width_),
+                                   pending.features.end());
         }
         last_row_.push_back(wanted.size() * rows + count - 1);
         wanted.push_back(static_cast<int>(count) - 1);
@@ -238,7 +252,8 @@ Expected<void> ModelDrafter::draft_tree(std::span<const DraftSequence> sequences
         batch_.parents.clear();
         for (std::size_t s = 0; s < sequences.size(); ++s) {
             DraftBeam& beam = beams_[s];
-            if (!beam.grow(std::span(output_.logits).subspan(s * rows * size, rows * size), model_->vocabulary())) return not_finite();
+            if (!beam.grow(std::span(output_.logits).subspan(s * rows * size, rows * size), model_->vocabulary()))
+                return not_finite();
             for (std::size_t f = 0; f < branches; ++f) {
                 const auto origin = static_cast<std::size_t>(beam.origins()[f]);
                 batch_.token_ids.push_back(to_target(beam.nodes()[static_cast<std::size_t>(beam.frontier()[f])].token));

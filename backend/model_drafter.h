@@ -38,7 +38,7 @@ struct ModelDrafterOptions {
 };
 
 class ModelDrafter final : public Drafter {
-   public:
+ public:
     /// `drafter` outlives the result. Errors: options out of range, a vocabulary or map that does not reach into the
     /// target's, feature widths that do not go with what is read.
     [[nodiscard]] static model::Expected<ModelDrafter> create(LanguageModel& drafter, int target_vocabulary,
@@ -53,7 +53,7 @@ class ModelDrafter final : public Drafter {
                                                 Proposal& proposal) override;
     void release(int slot) override;
 
-   private:
+ private:
     /// Rows that the drafter has yet to run for a sequence.
     struct Pending {
         std::vector<int> tokens;
@@ -87,7 +87,8 @@ class ModelDrafter final : public Drafter {
 };
 
 /// The three usual ones.
-[[nodiscard]] inline ModelDrafterOptions eagle3_options(int steps, int top_k, int draft_tokens, std::vector<int> target_of_draft) {
+[[nodiscard]] inline ModelDrafterOptions eagle3_options(int steps, int top_k, int draft_tokens,
+                                                        std::vector<int> target_of_draft) {
     return {DrafterReads::features, steps, top_k, draft_tokens, std::move(target_of_draft)};
 }
 [[nodiscard]] inline ModelDrafterOptions mtp_options(int steps, int top_k = 1, int draft_tokens = 0) {

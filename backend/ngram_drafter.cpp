@@ -25,10 +25,12 @@ std::size_t find_continuation(std::span<const int> tokens, int min_n, int max_n)
 
 model::Expected<NgramDrafter> NgramDrafter::create(const NgramOptions& options) {
     if (options.steps < 1 || options.steps >= model::kMaxDraftTokens) {
-        return model::fail(model::ErrorCode::invalid_input, "n-gram lookup needs at least one step, and fewer than 4096", "steps");
+        return model::fail(model::ErrorCode::invalid_input, "n-gram lookup needs at least one step, and fewer than 4096",
+                           "steps");
     }
     if (options.min_n < 1 || options.max_n < options.min_n || options.max_n > model::kMaxDraftTokens) {
-        return model::fail(model::ErrorCode::invalid_input, "the lengths of n-grams must satisfy 1 <= min_n <= max_n", "ngram");
+        return model::fail(model::ErrorCode::invalid_input, "the lengths of n-grams must satisfy 1 <= min_n <= max_n",
+                           "ngram");
     }
     return NgramDrafter(options);
 }
@@ -45,7 +47,8 @@ model::Expected<void> NgramDrafter::propose(std::span<const DraftSequence> seque
     for (std::size_t s = 0; s < sequences.size(); ++s) {
         const auto drafts = sequences[s].tokens.subspan(places[s]);
         const std::size_t count = std::min(drafts.size(), static_cast<std::size_t>(options_.steps));
-        std::copy_n(drafts.begin(), count, proposal.token_ids.begin() + static_cast<std::ptrdiff_t>(s * static_cast<std::size_t>(width()) + 1));
+        std::copy_n(drafts.begin(), count,
+                    proposal.token_ids.begin() + static_cast<std::ptrdiff_t>(s * static_cast<std::size_t>(width()) + 1));
         proposal.drafted[s] = static_cast<int>(count);
     }
     return {};

@@ -17,9 +17,10 @@
 namespace draftboard::backend {
 
 class ScriptedDrafter final : public Drafter {
-   public:
+ public:
     /// `conditional`: a_1 .. a_k, each in [0, 1]; k is the depth. Tokens that end a text are left out of the drafts.
-    [[nodiscard]] static model::Expected<ScriptedDrafter> create(std::vector<double> conditional, std::vector<int> end_tokens);
+    [[nodiscard]] static model::Expected<ScriptedDrafter> create(std::vector<double> conditional,
+                                                                 std::vector<int> end_tokens);
 
     [[nodiscard]] int depth() const override { return static_cast<int>(conditional_.size()); }
     [[nodiscard]] int width() const override { return depth() + 1; }
@@ -28,7 +29,7 @@ class ScriptedDrafter final : public Drafter {
                                                 Proposal& proposal) override;
     void release(int) override {}
 
-   private:
+ private:
     ScriptedDrafter(std::vector<double> conditional, std::vector<int> end_tokens)
         : conditional_(std::move(conditional)), end_tokens_(std::move(end_tokens)) {}
     [[nodiscard]] int arbitrary_token(int vocabulary, model::Random& random) const;

@@ -20,7 +20,9 @@ struct Rows {
         }
         return -1;
     }
-    [[nodiscard]] std::size_t token(int row) const { return static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)]); }
+    [[nodiscard]] std::size_t token(int row) const {
+        return static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)]);
+    }
 };
 
 Rows rows_of(const Proposal& proposal, std::size_t sequence) {
@@ -80,8 +82,8 @@ Verifier::Step Verifier::greedy_step(const Proposal& proposal, std::size_t seque
     return step;
 }
 
-Verifier::Step Verifier::sampled_step(const Proposal& proposal, std::size_t sequence, int row, std::span<const float> logits,
-                                      const Sampling& sampling, model::Random& random) {
+Verifier::Step Verifier::sampled_step(const Proposal& proposal, std::size_t sequence, int row,
+                                      std::span<const float> logits, const Sampling& sampling, model::Random& random) {
     Step step;
     target_.resize(logits.size());
     if (!maker_.make(logits, sampling, target_)) return step;
@@ -97,8 +99,8 @@ Verifier::Step Verifier::sampled_step(const Proposal& proposal, std::size_t sequ
     return step;
 }
 
-bool Verifier::verify(const Proposal& proposal, std::size_t sequence, std::span<const float> logits, const Sampling& sampling,
-                      model::Random& random, Verdict& verdict) {
+bool Verifier::verify(const Proposal& proposal, std::size_t sequence, std::span<const float> logits,
+                      const Sampling& sampling, model::Random& random, Verdict& verdict) {
     const Rows rows = rows_of(proposal, sequence);
     const auto vocabulary = static_cast<std::size_t>(proposal.vocabulary);
     const int scripted = std::min(proposal.scripted[sequence], rows.drafted);

@@ -39,8 +39,10 @@ void run(Options& options, CommandContext& context) {
     for (const std::string& path : options.prompts) {
         auto read = read_prompts(path, context.data_directory);
         if (!read) return context.report(read.error());
-        if (options.limit > 0 && read->size() > static_cast<std::size_t>(options.limit)) read->resize(static_cast<std::size_t>(options.limit));
-        sets.push_back({std::filesystem::path(path).stem().string(), prompts.size(), read->size(), backend::AcceptanceCounter(0)});
+        if (options.limit > 0 && read->size() > static_cast<std::size_t>(options.limit))
+            read->resize(static_cast<std::size_t>(options.limit));
+        sets.push_back(
+            {std::filesystem::path(path).stem().string(), prompts.size(), read->size(), backend::AcceptanceCounter(0)});
         prompts.insert(prompts.end(), read->begin(), read->end());
     }
     auto inference = open_inference(options.inference, prompts, context.data_directory);
@@ -68,20 +70,24 @@ void run(Options& options, CommandContext& context) {
         }
         measured.push_back({set.name, static_cast<std::int64_t>(set.count), set.counter});
     }
-    const std::string source = fmt::format("{} with {}, measured", inference->target().shape().architecture.name, inference->describe());
+    const std::string source =
+        fmt::format("{} with {}, measured", inference->target().shape().architecture.name, inference->describe());
     const model::Json document = backend::acceptance_document(measured, source);
     if (!options.output.empty()) {
-        if (auto written = write_file(options.output, document.dump(1) + "\n"); !written) return context.report(written.error());
+        if (auto written = write_file(options.output, document.dump(1) + "\n"); !written)
+            return context.report(written.error());
         context.note("acceptance written to " + options.output);
     }
     if (!options.routing_trace.empty()) {
         const auto trace = inference->routing_trace(texts);
         if (!trace) return context.report(trace.error());
-        if (auto written = write_file(options.routing_trace, backend::to_text(*trace)); !written) return context.report(written.error());
+        if (auto written = write_file(options.routing_trace, backend::to_text(*trace)); !written)
+            return context.report(written.error());
         context.note(fmt::format("experts of {} tokens written to {}", trace->tokens(), options.routing_trace));
     }
     if (context.json) return context.print(document);
-    for (const auto& set : measured) context.print(fmt::format("{} ({} prompts): {}", set.name, set.prompts, backend::acceptance_text(set.counter)));
+    for (const auto& set : measured)
+        context.print(fmt::format("{} ({} prompts): {}", set.name, set.prompts, backend::acceptance_text(set.counter)));
     if (measured.size() > 1) context.print("together: " + backend::acceptance_text(backend::together(measured)));
 }
 
@@ -91,8 +97,12 @@ void add_acceptance_command(CLI::App& app, CommandContext& context) {
     auto options = std::make_shared<Options>();
     CLI::App* command = app.add_subcommand("acceptance", "Measured acceptance by position and kind of text");
     add_inference_options(*command, options->inference);
-    command->add_option("--prompts", options->prompts, "JSON Lines with \"prompt\", or shipped sets: code, prose, structured; one or more")->required();
-    command->add_option("--limit", options->limit, "Prompts of each set that are used; 0: all")->check(CLI::NonNegativeNumber);
+    command
+        ->add_option("--prompts", options->prompts,
+                     "JSON Lines with \"prompt\", or shipped sets: code, prose, structured; one or more")
+        ->required();
+    command->add_option("--limit", options->limit, "Prompts of each set that are used; 0: all")
+        ->check(CLI::NonNegativeNumber);
     command->add_option("-o,--output", options->output, "Write the document to FILE");
     command->add_option("--routing-trace", options->routing_trace, "Write the experts of every token to FILE");
     command->callback([options, &context] { run(*options, context); });

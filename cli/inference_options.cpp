@@ -59,16 +59,20 @@ void add_inference_options(CLI::App& command, InferenceOptions& options) {
                        "The EAGLE-3 head (default: the model's name with -eagle3) or the draft model");
     command.add_option("--steps", settings.steps, "Draft depth")->check(CLI::Range(1, 64));
     command.add_option("--top-k", settings.top_k, "Branches a draft step; 1: a chain")->check(CLI::Range(1, 64));
-    command.add_option("--draft-tokens", settings.draft_tokens, "Verified tokens of a tree, root included")->check(CLI::Range(2, 1024));
-    command.add_option("--rates", settings.scripted_rates, "Scripted acceptance: conditional rates, one a position")->delimiter(',');
+    command.add_option("--draft-tokens", settings.draft_tokens, "Verified tokens of a tree, root included")
+        ->check(CLI::Range(2, 1024));
+    command.add_option("--rates", settings.scripted_rates, "Scripted acceptance: conditional rates, one a position")
+        ->delimiter(',');
     command.add_option("--ngram-min", settings.ngram_min, "Shortest suffix that is looked up")->check(CLI::Range(1, 64));
     command.add_option("--ngram-max", settings.ngram_max, "Longest suffix that is looked up")->check(CLI::Range(1, 64));
-    command.add_flag("--plain-misses", options.plain_misses, "n-gram: a cycle without a hit is a plain step, not a padded one");
+    command.add_flag("--plain-misses", options.plain_misses,
+                     "n-gram: a cycle without a hit is a plain step, not a padded one");
     command.add_option("--ranks", settings.ranks, "Ranks (threads) that share the model")->check(CLI::Range(1, 256));
     command.add_flag("--ep", settings.expert_parallel, "Whole experts a rank instead of slices of each");
     command.add_option("--all-reduce", options.all_reduce, "one_shot or ring")->check(CLI::IsMember({"one_shot", "ring"}));
     command.add_option("--batch", settings.batch, "Sequences at once")->check(CLI::Range(1, 1024));
-    command.add_option("--max-tokens", options.max_tokens, "Tokens to generate for each prompt")->check(CLI::Range(1, 1 << 20));
+    command.add_option("--max-tokens", options.max_tokens, "Tokens to generate for each prompt")
+        ->check(CLI::Range(1, 1 << 20));
     command.add_option("--temperature", options.sampling.temperature, "0: greedy");
     command.add_option("--top-p", options.sampling.top_p, "Nucleus of the distribution");
     command.add_option("--seed", options.seed, "Of all chance");
@@ -83,7 +87,8 @@ Expected<std::string> find_model(const std::string& name_or_path, const std::str
     if (std::find(shipped.begin(), shipped.end(), name_or_path) != shipped.end()) return (models / name_or_path).string();
     const auto near = model::nearest_names(name_or_path, shipped);
     return fail(ErrorCode::not_found, "is no folder and no shipped model", name_or_path,
-                shipped.empty() ? "there is none in " + models.string() : fmt::format("shipped: {}", fmt::join(near.empty() ? shipped : near, ", ")));
+                shipped.empty() ? "there is none in " + models.string()
+                                : fmt::format("shipped: {}", fmt::join(near.empty() ? shipped : near, ", ")));
 }
 
 Expected<std::vector<Prompt>> read_prompts(const std::string& path, const std::string& data_directory) {
@@ -103,12 +108,14 @@ Expected<std::vector<Prompt>> read_prompts(const std::string& path, const std::s
         if (reader.expect_object()) prompt.text = reader.string("prompt");
         if (problems.empty() && prompt.text.empty()) reader.problem("prompt", "is empty");
         if (!problems.empty()) return tl::unexpected(model::to_error(problems, place));
-        if (prompts.size() == kMaxPrompts) return fail(ErrorCode::too_large, fmt::format("more than {} prompts", kMaxPrompts), place);
+        if (prompts.size() == kMaxPrompts)
+            return fail(ErrorCode::too_large, fmt::format("more than {} prompts", kMaxPrompts), place);
         prompts.push_back(std::move(prompt));
         return {};
     });
     if (!read) return tl::unexpected(read.error());
-    if (prompts.empty()) return fail(ErrorCode::invalid_input, "holds no prompt", path, "one {\"prompt\": \"...\"} a line is expected");
+    if (prompts.empty())
+        return fail(ErrorCode::invalid_input, "holds no prompt", path, "one {\"prompt\": \"...\"} a line is expected");
     return prompts;
 }
 
@@ -126,26 +133,32 @@ Expected<std::vector<Prompt>> read_token_lines(const std::string& path) {
             int token = 0;
             const auto [next, error] = std::from_chars(at, end, token);
             if (error != std::errc{} || token < 0) {
-                return fail(ErrorCode::invalid_input, "a token id is expected: a whole number from 0", fmt::format("{}:{}", path, number));
+                return fail(ErrorCode::invalid_input, "a token id is expected: a whole number from 0",
+                            fmt::format("{}:{}", path, number));
             }
             prompt.tokens.push_back(token);
             at = next;
         }
-        if (prompts.size() == kMaxPrompts) return fail(ErrorCode::too_large, fmt::format("more than {} sequences", kMaxPrompts), path);
+        if (prompts.size() == kMaxPrompts)
+            return fail(ErrorCode::too_large, fmt::format("more than {} sequences", kMaxPrompts), path);
         if (!prompt.tokens.empty()) prompts.push_back(std::move(prompt));
         return {};
     });
     if (!read) return tl::unexpected(read.error());
-    if (prompts.empty()) return fail(ErrorCode::invalid_input, "holds no token", path, "token ids separated by spaces are expected");
+    if (prompts.empty())
+        return fail(ErrorCode::invalid_input, "holds no token", path, "token ids separated by spaces are expected");
     return prompts;
 }
 
-Expected<backend::Inference> open_inference(const InferenceOptions& options, std::vector<Prompt>& prompts, const std::string& data_directory) {
-    if (const auto problems = options.sampling.validate(); !problems.empty()) return tl::unexpected(model::to_error(problems, "sampling"));
+Expected<backend::Inference> open_inference(const InferenceOptions& options, std::vector<Prompt>& prompts,
+                                            const std::string& data_directory) {
+    if (const auto problems = options.sampling.validate(); !problems.empty())
+        return tl::unexpected(model::to_error(problems, "sampling"));
     backend::InferenceSettings settings = options.settings;
     settings.method = *backend::draft_method_from_name(options.method);
     settings.pad_misses = !options.plain_misses;
-    settings.all_reduce = options.all_reduce == "ring" ? backend::cpu::AllReduceAlgorithm::ring : backend::cpu::AllReduceAlgorithm::one_shot;
+    settings.all_reduce =
+        options.all_reduce == "ring" ? backend::cpu::AllReduceAlgorithm::ring : backend::cpu::AllReduceAlgorithm::one_shot;
     settings.batch = std::min(settings.batch, static_cast<int>(std::min(prompts.size(), kMaxPrompts)));
     auto folder = find_model(settings.model, data_directory);
     if (!folder) return tl::unexpected(folder.error());
@@ -172,7 +185,8 @@ Expected<backend::Inference> open_inference(const InferenceOptions& options, std
 }
 
 backend::Request request_of(const InferenceOptions& options, const Prompt& prompt, const backend::Inference& inference) {
-    return {prompt.tokens, options.sampling, options.max_tokens, options.ignore_end ? std::vector<int>{} : inference.end_tokens()};
+    return {prompt.tokens, options.sampling, options.max_tokens,
+            options.ignore_end ? std::vector<int>{} : inference.end_tokens()};
 }
 
 }  // namespace draftboard::cli

@@ -42,9 +42,11 @@ struct Prompt {
 [[nodiscard]] model::Expected<std::string> find_model(const std::string& name_or_path, const std::string& data_directory);
 
 /// Loads the model with room for the longest of `prompts`, and turns text into tokens: prompts[i].tokens are filled.
-[[nodiscard]] model::Expected<backend::Inference> open_inference(const InferenceOptions& options, std::vector<Prompt>& prompts,
+[[nodiscard]] model::Expected<backend::Inference> open_inference(const InferenceOptions& options,
+                                                                 std::vector<Prompt>& prompts,
                                                                  const std::string& data_directory);
 /// A request for each prompt.
-[[nodiscard]] backend::Request request_of(const InferenceOptions& options, const Prompt& prompt, const backend::Inference& inference);
+[[nodiscard]] backend::Request request_of(const InferenceOptions& options, const Prompt& prompt,
+                                          const backend::Inference& inference);
 
 }  // namespace draftboard::cli

@@ -23,9 +23,11 @@ struct Options {
 };
 
 model::Expected<std::vector<Prompt>> read_all_prompts(const Options& options, const std::string& data_directory) {
-    const int sources = (options.prompts.empty() ? 0 : 1) + (options.prompts_file.empty() ? 0 : 1) + (options.tokens_file.empty() ? 0 : 1);
+    const int sources =
+        (options.prompts.empty() ? 0 : 1) + (options.prompts_file.empty() ? 0 : 1) + (options.tokens_file.empty() ? 0 : 1);
     if (sources != 1) {
-        return model::fail(model::ErrorCode::invalid_input, sources == 0 ? "nothing to go on from" : "more than one source of prompts", "run",
+        return model::fail(model::ErrorCode::invalid_input,
+                           sources == 0 ? "nothing to go on from" : "more than one source of prompts", "run",
                            "give one of --prompt, --prompts-file and --tokens-file");
     }
     if (!options.prompts_file.empty()) return read_prompts(options.prompts_file, data_directory);
@@ -33,14 +35,15 @@ model::Expected<std::vector<Prompt>> read_all_prompts(const Options& options, co
     std::vector<Prompt> out;
     for (const std::string& text : options.prompts) out.push_back({text, {}});
     for (const Prompt& prompt : out) {
-        if (prompt.text.empty()) return model::fail(model::ErrorCode::invalid_input, "is empty", "--prompt", "give some text");
+        if (prompt.text.empty())
+            return model::fail(model::ErrorCode::invalid_input, "is empty", "--prompt", "give some text");
     }
     return out;
 }
 
 /// Tokens of the running text as they come: text through the tokenizer, else ids.
 class Printer {
-   public:
+ public:
     explicit Printer(bool bytes) : bytes_(bytes) {}
     static void write(const std::string& text) {
         std::fwrite(text.data(), 1, text.size(), stdout);
@@ -52,7 +55,7 @@ class Printer {
     }
     void finish() { write((bytes_ ? stream_.finish() : std::string()) + "\n"); }
 
-   private:
+ private:
     bool bytes_;
     backend::ByteStream stream_;
 };
@@ -111,7 +114,8 @@ void run(const Options& options, CommandContext& context) {
     if (!options.profile.empty()) {
         const auto profile = inference->profile();
         if (!profile) return context.report(profile.error());
-        if (auto written = write_file(options.profile, profile->dump(1) + "\n"); !written) return context.report(written.error());
+        if (auto written = write_file(options.profile, profile->dump(1) + "\n"); !written)
+            return context.report(written.error());
         context.note("profile written to " + options.profile);
     }
     if (context.json) return context.print(result_json(*inference, loop, prompts->size()));
@@ -131,8 +135,10 @@ void add_run_command(CLI::App& app, CommandContext& context) {
     CLI::App* command = app.add_subcommand("run", "Speculative inference on this machine");
     add_inference_options(*command, options->inference);
     command->add_option("--prompt", options->prompts, "Text to go on from; several make a batch");
-    command->add_option("--prompts-file", options->prompts_file, "JSON Lines with \"prompt\", or a shipped set: code, prose, structured");
-    command->add_option("--tokens-file", options->tokens_file, "Token ids, a sequence a line, for models without a byte tokenizer");
+    command->add_option("--prompts-file", options->prompts_file,
+                        "JSON Lines with \"prompt\", or a shipped set: code, prose, structured");
+    command->add_option("--tokens-file", options->tokens_file,
+                        "Token ids, a sequence a line, for models without a byte tokenizer");
     command->add_option("--profile", options->profile, "Write the measured time of each operation to FILE");
     command->callback([options, &context] { run(*options, context); });
 }

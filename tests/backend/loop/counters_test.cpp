@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/acceptance_counter.h"
+#include "backend/loop_report.h"
 #include "backend/throughput.h"
 #include "model/acceptance_json.h"
 
@@ -81,6 +82,23 @@ TEST(AcceptanceCounter, Its_document_is_read_back_by_the_model) {
     EXPECT_NEAR(model::chain_acceptance_length(vllm, 3), counter.acceptance_length().value, 1e-12);
 }
 
+TEST(AcceptanceCounter, A_document_of_several_sets_can_stand_where_a_scenarios_acceptance_does) {
+    // Lengths 1 + 3/2 and 1 + 1/2: mean 2, standard deviation sqrt(0.5), as a share of the mean 0.3536
+    AcceptanceCounter code(2);
+    AcceptanceCounter prose(2);
+    for (const int accepted : {2, 1}) code.count(2, accepted);
+    for (const int accepted : {0, 1}) prose.count(2, accepted);
+    const model::Json document = acceptance_document({{"code", 1, code}, {"prose", 1, prose}}, "toy");
+    std::vector<model::Problem> problems;
+    const model::Acceptance read = model::acceptance_from_json(model::JsonReader(document, problems), 2);
+    ASSERT_TRUE(problems.empty()) << problems.front().place << problems.front().message;
+    EXPECT_EQ(read.per_position, (std::vector<double>{0.75, 0.25}));
+    EXPECT_NEAR(read.relative_spread, std::sqrt(0.5) / 2, 1e-12);
+    EXPECT_EQ(document.at("sets").at(1).at("name"), "prose");
+    EXPECT_EQ(document.at("together").at("histogram"), (std::vector<int>{1, 2, 1}));
+    EXPECT_EQ(acceptance_document({{"code", 1, code}}, "toy").at("relative_spread"), 0.0);  // one set shows no spread
+}
+
 TEST(AcceptanceCounter, Nothing_counted_claims_nothing) {
     const AcceptanceCounter counter(2);
     EXPECT_EQ(counter.acceptance_length().low, 1);
@@ -99,6 +117,21 @@ TEST(Throughput, Is_the_ratio_of_means_with_the_deviation_of_its_residuals) {
     EXPECT_NEAR(rate.low, 1 - 1.645 * 0.5, 1e-12);
     EXPECT_NEAR(rate.high, 1 + 1.645 * 0.5, 1e-12);
     EXPECT_EQ(Throughput().tokens_per_second().value, 0);
+}
+
+TEST(LoopReport, Terms_are_parts_of_the_mean_cycle_and_sum_to_it) {
+    LoopTotals totals;
+    totals.cycles = 4;
+    totals.draft_ms = 2;
+    totals.verify_ms = 12;
+    totals.host_ms = 2;
+    const std::vector<CycleTerm> terms = cycle_terms(totals);
+    ASSERT_EQ(terms.size(), 3U);
+    EXPECT_EQ(terms[1].name, "verify");
+    EXPECT_DOUBLE_EQ(terms[1].ms, 3);
+    EXPECT_DOUBLE_EQ(terms[1].share, 0.75);
+    EXPECT_DOUBLE_EQ(terms[0].ms + terms[1].ms + terms[2].ms, 16.0 / 4);
+    EXPECT_DOUBLE_EQ(cycle_terms(LoopTotals{})[0].share, 0);
 }
 
 TEST(Throughput, Tokens_in_proportion_to_time_leave_no_doubt) {

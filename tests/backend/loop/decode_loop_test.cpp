@@ -58,9 +58,12 @@ TEST(DecodeLoop, Plain_greedy_decoding_is_the_argmax_again_and_again) {
     for (std::size_t i = 0; i < requests.size(); ++i) {
         std::vector<int> text = requests[i].prompt;
         while (static_cast<int>(text.size() - requests[i].prompt.size()) < requests[i].max_tokens) {
-            text.push_back(greedy_choice(setup.language.logits(text[text.size() - 2], text.back(), static_cast<std::int64_t>(text.size()) - 1)).token);
+            text.push_back(greedy_choice(setup.language.logits(text[text.size() - 2], text.back(),
+                                                               static_cast<std::int64_t>(text.size()) - 1))
+                               .token);
         }
-        EXPECT_EQ(outcome.tokens[i], std::vector<int>(text.begin() + static_cast<std::ptrdiff_t>(requests[i].prompt.size()), text.end()));
+        EXPECT_EQ(outcome.tokens[i],
+                  std::vector<int>(text.begin() + static_cast<std::ptrdiff_t>(requests[i].prompt.size()), text.end()));
     }
     EXPECT_EQ(pair.target->passes(model::Pass::verify), 0);
 }
@@ -81,7 +84,8 @@ TEST(DecodeLoop, Greedy_output_with_any_drafter_equals_plain_decoding_token_for_
                 EXPECT_EQ(outcome.tokens, expected.tokens);
                 const bool model = pair.drafter_model != nullptr;
                 // A perfect drafter is always right: L = 1 + steps. For trees the greedy path is the likeliest one at each node, if it was kept.
-                if (model && noise == 0 && method != ToyMethod::eagle3_tree && method != ToyMethod::mtp_tree && method != ToyMethod::draft_tree) {
+                if (model && noise == 0 && method != ToyMethod::eagle3_tree && method != ToyMethod::mtp_tree &&
+                    method != ToyMethod::draft_tree) {
                     EXPECT_DOUBLE_EQ(outcome.acceptance.acceptance_length().value, 1.0 + setup.steps);
                 }
                 if (noise < 1) {
@@ -103,7 +107,8 @@ TEST(DecodeLoop, Greedy_output_is_the_same_at_every_depth_and_width) {
     for (const int steps : {1, 2, 5}) {
         for (const int top_k : {1, 2, 4}) {
             for (const int draft_tokens : {2, 6, 40}) {
-                SCOPED_TRACE(testing::Message() << steps << " steps, " << top_k << " branches, " << draft_tokens << " tokens");
+                SCOPED_TRACE(testing::Message()
+                             << steps << " steps, " << top_k << " branches, " << draft_tokens << " tokens");
                 setup.steps = steps;
                 setup.top_k = top_k;
                 setup.draft_tokens = draft_tokens;
@@ -123,7 +128,8 @@ TEST(DecodeLoop, A_wider_tree_accepts_at_least_as_much_as_the_chain_of_its_depth
     ToyPair chain = make_pair_of(ToyMethod::eagle3_chain, setup);
     setup.draft_tokens = 3 + 2 * 9 + 1;  // every node of the beam
     ToyPair tree = make_pair_of(ToyMethod::eagle3_tree, setup);
-    EXPECT_GT(run(tree, requests).acceptance.acceptance_length().value, run(chain, requests).acceptance.acceptance_length().value);
+    EXPECT_GT(run(tree, requests).acceptance.acceptance_length().value,
+              run(chain, requests).acceptance.acceptance_length().value);
 }
 
 TEST(DecodeLoop, A_head_with_a_small_vocabulary_of_its_own_still_gives_the_targets_text) {
@@ -152,7 +158,8 @@ TEST(DecodeLoop, Long_prompts_run_in_chunks_and_drafters_follow) {
     for (const ToyMethod method : drafting_methods()) {
         for (const int rows : {1, 100, 256, 700}) {
             ToyPair pair = make_pair_of(method, setup);
-            EXPECT_EQ(run(pair, {request}, {.prefill_rows = rows}).tokens, expected.tokens) << to_text(method) << " " << rows;
+            EXPECT_EQ(run(pair, {request}, {.prefill_rows = rows}).tokens, expected.tokens)
+                << to_text(method) << " " << rows;
             EXPECT_LE(pair.target->widest_prefill(), rows);
             if (pair.drafter_model) {
                 EXPECT_LE(pair.drafter_model->widest_prefill(), rows);
@@ -165,7 +172,8 @@ TEST(DecodeLoop, A_prompt_of_one_token_is_enough) {
     for (const ToyMethod method : drafting_methods()) {
         ToyPair plain = make_pair_of(ToyMethod::none, {});
         ToyPair pair = make_pair_of(method, {});
-        EXPECT_EQ(run(pair, {Request{{4}, {}, 30, {}}}).tokens, run(plain, {Request{{4}, {}, 30, {}}}).tokens) << to_text(method);
+        EXPECT_EQ(run(pair, {Request{{4}, {}, 30, {}}}).tokens, run(plain, {Request{{4}, {}, 30, {}}}).tokens)
+            << to_text(method);
     }
 }
 
@@ -173,7 +181,8 @@ TEST(DecodeLoop, A_full_context_ends_the_text_at_the_same_token_with_every_draft
     ToySetup setup;
     setup.max_length = 40;
     setup.drafter_max_length = 33;  // less room than the target: the last tokens come from plain steps
-    const std::vector<Request> requests{Request{{1, 2, 3, 1, 2}, {}, 1000, {}}, Request{std::vector<int>(35, 4), {}, 1000, {}},
+    const std::vector<Request> requests{Request{{1, 2, 3, 1, 2}, {}, 1000, {}},
+                                        Request{std::vector<int>(35, 4), {}, 1000, {}},
                                         Request{std::vector<int>(40, 5), {}, 1000, {}}};
     ToyPair plain = make_pair_of(ToyMethod::none, setup);
     const Outcome expected = run(plain, requests);
@@ -242,7 +251,8 @@ TEST(DecodeLoop, Drafters_run_the_passes_that_the_plan_prices) {
     // One draft_extend and steps - 1 drafts for each verify pass.
     ToySetup setup;
     setup.steps = 4;
-    for (const ToyMethod method : {ToyMethod::eagle3_chain, ToyMethod::eagle3_tree, ToyMethod::mtp_chain, ToyMethod::draft_chain}) {
+    for (const ToyMethod method :
+         {ToyMethod::eagle3_chain, ToyMethod::eagle3_tree, ToyMethod::mtp_chain, ToyMethod::draft_chain}) {
         ToyPair pair = make_pair_of(method, setup);
         const Outcome outcome = run(pair, mixed_requests(3));
         const int verify = pair.target->passes(model::Pass::verify);
@@ -363,7 +373,8 @@ TEST(DecodeLoop, Scripted_acceptance_keeps_the_targets_own_choice_at_the_end_of_
     ASSERT_TRUE(drafter);
     pair.drafter = std::make_unique<ScriptedDrafter>(*std::move(drafter));
     ToyPair plain = make_pair_of(ToyMethod::none, setup);
-    EXPECT_EQ(run(pair, mixed_requests(3)).tokens, run(plain, mixed_requests(3)).tokens);  // nothing accepted: all are its own
+    EXPECT_EQ(run(pair, mixed_requests(3)).tokens,
+              run(plain, mixed_requests(3)).tokens);  // nothing accepted: all are its own
 }
 
 }  // namespace

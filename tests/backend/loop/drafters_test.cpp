@@ -52,12 +52,12 @@ TEST(NgramDrafter, Finds_the_longest_suffix_and_of_equals_the_earliest) {
         text.insert(text.end(), more.begin(), more.end());
         return find_continuation(text, min_n, max_n);
     };
-    EXPECT_EQ(at({1, 2}, 1, 3), 2U);   // "1 2" at 0 and 6: the earliest
+    EXPECT_EQ(at({1, 2}, 1, 3), 2U);     // "1 2" at 0 and 6: the earliest
     EXPECT_EQ(at({8, 1, 2}, 1, 3), 8U);  // "8 1 2" at 5 beats "1 2" at 0
     EXPECT_EQ(at({8, 1, 2}, 1, 2), 2U);  // not with two tokens at most
-    EXPECT_EQ(at({4, 2}, 1, 3), 2U);   // "2" at 1
-    EXPECT_EQ(at({4, 2}, 2, 3), 11U);  // too short: a miss
-    EXPECT_EQ(at({3}, 1, 3), 10U);     // never seen
+    EXPECT_EQ(at({4, 2}, 1, 3), 2U);     // "2" at 1
+    EXPECT_EQ(at({4, 2}, 2, 3), 11U);    // too short: a miss
+    EXPECT_EQ(at({3}, 1, 3), 10U);       // never seen
     EXPECT_EQ(find_continuation(std::vector<int>{4}, 1, 3), 1U);
     EXPECT_EQ(find_continuation(std::vector<int>{}, 1, 3), 0U);
 }
@@ -116,13 +116,13 @@ TEST(ModelDrafter, Refuses_what_does_not_go_together) {
     ToyModel head({ToyLanguage{}, ToyKind::reads_features, 1, 100, {2, 5, 7}});
     EXPECT_TRUE(ModelDrafter::create(plain, 12, draft_model_options(3)));
     EXPECT_TRUE(ModelDrafter::create(head, 12, eagle3_options(3, 1, 0, {2, 5, 7})));
-    EXPECT_FALSE(ModelDrafter::create(plain, 13, draft_model_options(3)));                  // another vocabulary
-    EXPECT_FALSE(ModelDrafter::create(plain, 12, draft_model_options(0)));                  // no steps
-    EXPECT_FALSE(ModelDrafter::create(plain, 12, mtp_options(3)));                          // reads no states
-    EXPECT_FALSE(ModelDrafter::create(head, 12, eagle3_options(3, 1, 0, {2, 5})));          // a map too short
-    EXPECT_FALSE(ModelDrafter::create(head, 12, eagle3_options(3, 1, 0, {2, 5, 12})));      // a map that leads outside
-    EXPECT_FALSE(ModelDrafter::create(head, 12, eagle3_options(3, 4, 8, {2, 5, 7})));       // more branches than tokens
-    EXPECT_FALSE(ModelDrafter::create(head, 12, eagle3_options(3, 2, 1, {2, 5, 7})));       // a tree of the root alone
+    EXPECT_FALSE(ModelDrafter::create(plain, 13, draft_model_options(3)));              // another vocabulary
+    EXPECT_FALSE(ModelDrafter::create(plain, 12, draft_model_options(0)));              // no steps
+    EXPECT_FALSE(ModelDrafter::create(plain, 12, mtp_options(3)));                      // reads no states
+    EXPECT_FALSE(ModelDrafter::create(head, 12, eagle3_options(3, 1, 0, {2, 5})));      // a map too short
+    EXPECT_FALSE(ModelDrafter::create(head, 12, eagle3_options(3, 1, 0, {2, 5, 12})));  // a map that leads outside
+    EXPECT_FALSE(ModelDrafter::create(head, 12, eagle3_options(3, 4, 8, {2, 5, 7})));   // more branches than tokens
+    EXPECT_FALSE(ModelDrafter::create(head, 12, eagle3_options(3, 2, 1, {2, 5, 7})));   // a tree of the root alone
 }
 
 TEST(ModelDrafter, A_tree_has_no_more_rows_than_its_beam_has_nodes) {

@@ -61,7 +61,8 @@ void expect_lossless(const Outcome& plain, const Outcome& drafted, bool exact) {
         std::size_t sure = expected.tokens.size();
         if (!exact && !expected.near_ties.empty()) sure = static_cast<std::size_t>(expected.near_ties.front());
         ASSERT_EQ(drafted.results[i].tokens.size(), expected.tokens.size());
-        for (std::size_t t = 0; t < sure; ++t) ASSERT_EQ(drafted.results[i].tokens[t], expected.tokens[t]) << "token " << t << " of text " << i;
+        for (std::size_t t = 0; t < sure; ++t)
+            ASSERT_EQ(drafted.results[i].tokens[t], expected.tokens[t]) << "token " << t << " of text " << i;
     }
 }
 
@@ -84,7 +85,8 @@ TEST(Inference, Greedy_text_of_real_engines_is_that_of_plain_decoding_with_every
                                   {"qwen3_moe", DraftMethod::draft, kModels + "qwen3_moe"}};
     for (const int ranks : {1, 2}) {
         for (const Case& one : cases) {
-            SCOPED_TRACE(one.model + ", " + std::string(to_name(one.method)) + ", top_k " + std::to_string(one.top_k) + ", ranks " + std::to_string(ranks));
+            SCOPED_TRACE(one.model + ", " + std::string(to_name(one.method)) + ", top_k " + std::to_string(one.top_k) +
+                         ", ranks " + std::to_string(ranks));
             InferenceSettings settings = settings_of(one.model, DraftMethod::none);
             settings.ranks = ranks;
             const Outcome plain = generate(settings);
@@ -151,9 +153,9 @@ TEST(Inference, A_profile_has_the_plans_operations_of_target_and_drafter) {
 
 TEST(Inference, Says_what_is_missing_before_it_runs_anything) {
     EXPECT_FALSE(Inference::open(settings_of("no_such_model", DraftMethod::none)));
-    EXPECT_FALSE(Inference::open(settings_of("qwen3_moe", DraftMethod::mtp)));     // no module
-    EXPECT_FALSE(Inference::open(settings_of("qwen3_moe", DraftMethod::draft)));   // no folder
-    EXPECT_FALSE(Inference::open(settings_of("qwen3_moe", DraftMethod::eagle3)));  // no head beside it
+    EXPECT_FALSE(Inference::open(settings_of("qwen3_moe", DraftMethod::mtp)));       // no module
+    EXPECT_FALSE(Inference::open(settings_of("qwen3_moe", DraftMethod::draft)));     // no folder
+    EXPECT_FALSE(Inference::open(settings_of("qwen3_moe", DraftMethod::eagle3)));    // no head beside it
     EXPECT_FALSE(Inference::open(settings_of("qwen3_moe", DraftMethod::scripted)));  // no rates
     InferenceSettings settings = settings_of("qwen3_moe", DraftMethod::none);
     settings.ranks = 0;

@@ -19,7 +19,8 @@ constexpr int kVocabulary = 8;
 constexpr int kTexts = 20000;
 const std::vector<int> kPrompt{1, 2, 3, 1, 2, 3, 1, 2};
 
-std::vector<double> exact(const ToyLanguage& language, int previous, int last, std::int64_t position, const Sampling& sampling) {
+std::vector<double> exact(const ToyLanguage& language, int previous, int last, std::int64_t position,
+                          const Sampling& sampling) {
     const std::vector<float> logits = language.logits(previous, last, position);
     std::vector<double> p;
     for (const float logit : logits) p.push_back(std::exp(static_cast<double>(logit) / sampling.temperature));
@@ -51,7 +52,8 @@ std::vector<double> joint(const ToyLanguage& language, const Sampling& sampling)
                 const auto p4 = exact(language, b, c, n + 2, sampling);
                 for (int d = 0; d < kVocabulary; ++d) {
                     out[static_cast<std::size_t>((b * kVocabulary + c) * kVocabulary + d)] +=
-                        p1[static_cast<std::size_t>(a)] * p2[static_cast<std::size_t>(b)] * p3[static_cast<std::size_t>(c)] * p4[static_cast<std::size_t>(d)];
+                        p1[static_cast<std::size_t>(a)] * p2[static_cast<std::size_t>(b)] *
+                        p3[static_cast<std::size_t>(c)] * p4[static_cast<std::size_t>(d)];
                 }
             }
         }
@@ -97,20 +99,25 @@ TEST_P(Lossless, Sampled_text_is_distributed_as_the_targets_own) {
         EXPECT_LT(drawn.acceptance.reached(1), drawn.acceptance.hits() * 19 / 20);
     }
     // And the test would notice a target that is a tenth warmer.
-    EXPECT_FALSE(chi_square(drawn.counts, joint(setup.language, {.temperature = sampling.temperature * 1.1, .top_p = sampling.top_p})).fits());
+    EXPECT_FALSE(chi_square(drawn.counts,
+                            joint(setup.language, {.temperature = sampling.temperature * 1.1, .top_p = sampling.top_p}))
+                     .fits());
 }
 
 std::string name_of(const testing::TestParamInfo<Lossless::ParamType>& info) {
     std::string name = to_text(std::get<0>(info.param)) + (std::get<1>(info.param).top_p < 1 ? " in a nucleus" : "");
-    std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+    std::replace_if(
+        name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
     return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, Lossless,
-                         testing::Combine(testing::Values(ToyMethod::none, ToyMethod::eagle3_chain, ToyMethod::eagle3_tree, ToyMethod::mtp_chain,
-                                                          ToyMethod::draft_chain, ToyMethod::draft_tree, ToyMethod::ngram, ToyMethod::ngram_plain_misses),
-                                          testing::Values(Sampling{.temperature = 1.0}, Sampling{.temperature = 0.8, .top_p = 0.8})),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Methods, Lossless,
+    testing::Combine(testing::Values(ToyMethod::none, ToyMethod::eagle3_chain, ToyMethod::eagle3_tree, ToyMethod::mtp_chain,
+                                     ToyMethod::draft_chain, ToyMethod::draft_tree, ToyMethod::ngram,
+                                     ToyMethod::ngram_plain_misses),
+                     testing::Values(Sampling{.temperature = 1.0}, Sampling{.temperature = 0.8, .top_p = 0.8})),
+    name_of);
 
 TEST(LosslessWithASmallDraftVocabulary, Sampled_text_is_distributed_as_the_targets_own) {
     ToySetup setup;

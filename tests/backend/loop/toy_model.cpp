@@ -23,7 +23,8 @@ std::vector<float> ToyLanguage::logits(int previous, int last, std::int64_t posi
     return out;
 }
 
-ToyModel::ToyModel(ToyOptions options) : options_(std::move(options)), sequences_(static_cast<std::size_t>(options_.capacity)) {}
+ToyModel::ToyModel(ToyOptions options)
+    : options_(std::move(options)), sequences_(static_cast<std::size_t>(options_.capacity)) {}
 
 int ToyModel::vocabulary() const {
     return options_.draft_tokens.empty() ? options_.language.vocabulary : static_cast<int>(options_.draft_tokens.size());
@@ -44,7 +45,8 @@ std::pair<int, std::int64_t> ToyModel::place(const Sequence& sequence, int paren
 
 void ToyModel::check_feature(std::span<const float> feature, int previous, std::int64_t position, const char* where) const {
     EXPECT_EQ(feature[1], static_cast<float>(position)) << "the feature of another position, in " << where;
-    EXPECT_EQ(feature[0], previous >= 0 ? static_cast<float>(previous) : feature[0]) << "the feature of another token, in " << where;
+    EXPECT_EQ(feature[0], previous >= 0 ? static_cast<float>(previous) : feature[0])
+        << "the feature of another token, in " << where;
 }
 
 model::Expected<void> ToyModel::forward(const Batch& batch, std::span<const int> logits_rows, ForwardOutput& output) {
@@ -56,7 +58,8 @@ model::Expected<void> ToyModel::forward(const Batch& batch, std::span<const int>
     EXPECT_EQ(batch.token_ids.size(), total);
     EXPECT_TRUE(batch.parents.empty() || batch.parents.size() == total);
     EXPECT_EQ(batch.features.size(), total * width);
-    EXPECT_EQ(std::set<int>(batch.sequences.begin(), batch.sequences.end()).size(), batch.sequences.size()) << "a slot stands twice in a batch";
+    EXPECT_EQ(std::set<int>(batch.sequences.begin(), batch.sequences.end()).size(), batch.sequences.size())
+        << "a slot stands twice in a batch";
     if (batch.pass == Pass::prefill) {
         EXPECT_EQ(batch.sequences.size(), 1U) << "one sequence a prefill pass";
         widest_prefill_ = std::max(widest_prefill_, batch.tokens);
@@ -70,7 +73,9 @@ model::Expected<void> ToyModel::forward(const Batch& batch, std::span<const int>
             ADD_FAILURE() << "rows beyond max_length";
             return model::fail(model::ErrorCode::too_large, "the sequence is full", "toy");
         }
-        const std::size_t wanted = batch.pass == Pass::draft_extend ? (logits_rows.empty() ? tokens - 1 : static_cast<std::size_t>(logits_rows[s])) : tokens - 1;
+        const std::size_t wanted = batch.pass == Pass::draft_extend
+                                       ? (logits_rows.empty() ? tokens - 1 : static_cast<std::size_t>(logits_rows[s]))
+                                       : tokens - 1;
         for (std::size_t r = 0; r < tokens; ++r) {
             const std::size_t i = s * tokens + r;
             const int token = batch.token_ids[i];
@@ -85,7 +90,8 @@ model::Expected<void> ToyModel::forward(const Batch& batch, std::span<const int>
             if (width > 0) {
                 const auto feature = std::span(batch.features).subspan(i * width, width);
                 const bool padding = batch.pass == Pass::draft_extend && r > wanted;
-                if (!padding) check_feature(feature, previous, position, batch.pass == Pass::draft ? "draft" : "extend or prefill");
+                if (!padding)
+                    check_feature(feature, previous, position, batch.pass == Pass::draft ? "draft" : "extend or prefill");
                 before = static_cast<int>(feature[0]);
                 told = position + 1;  // the row of position t holds token t + 1
             }
@@ -127,8 +133,12 @@ void ToyModel::commit(int sequence, std::span<const int> path) {
 
 void ToyModel::discard(int sequence) { sequences_.at(static_cast<std::size_t>(sequence)).rows.clear(); }
 void ToyModel::clear(int sequence) { sequences_.at(static_cast<std::size_t>(sequence)) = {}; }
-std::int64_t ToyModel::length(int sequence) const { return static_cast<std::int64_t>(sequences_.at(static_cast<std::size_t>(sequence)).committed.size()); }
-int ToyModel::uncommitted(int sequence) const { return static_cast<int>(sequences_.at(static_cast<std::size_t>(sequence)).rows.size()); }
+std::int64_t ToyModel::length(int sequence) const {
+    return static_cast<std::int64_t>(sequences_.at(static_cast<std::size_t>(sequence)).committed.size());
+}
+int ToyModel::uncommitted(int sequence) const {
+    return static_cast<int>(sequences_.at(static_cast<std::size_t>(sequence)).rows.size());
+}
 
 bool ToyModel::empty() const {
     for (const Sequence& sequence : sequences_) {

@@ -25,12 +25,13 @@ std::string to_text(ToyMethod method) {
 
 std::vector<ToyMethod> drafting_methods() {
     return {ToyMethod::eagle3_chain, ToyMethod::eagle3_tree, ToyMethod::mtp_chain, ToyMethod::mtp_tree,
-            ToyMethod::draft_chain, ToyMethod::draft_tree, ToyMethod::ngram, ToyMethod::ngram_plain_misses};
+            ToyMethod::draft_chain,  ToyMethod::draft_tree,  ToyMethod::ngram,     ToyMethod::ngram_plain_misses};
 }
 
 ToyPair make_pair_of(ToyMethod method, const ToySetup& setup) {
     ToyPair out;
-    out.target = std::make_unique<ToyModel>(ToyOptions{setup.language, ToyKind::plain, setup.capacity, setup.max_length, {}});
+    out.target =
+        std::make_unique<ToyModel>(ToyOptions{setup.language, ToyKind::plain, setup.capacity, setup.max_length, {}});
     if (method == ToyMethod::none) return out;
     if (method == ToyMethod::ngram || method == ToyMethod::ngram_plain_misses) {
         auto made = NgramDrafter::create({setup.steps, 1, 4, method == ToyMethod::ngram});

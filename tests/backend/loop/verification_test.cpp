@@ -27,7 +27,8 @@ Proposal propose(const std::vector<int>& tokens, const std::vector<int>& parents
 /// Logits that make `best[row]` the argmax of each row by a gap of 5.
 std::vector<float> peaks(const std::vector<int>& best, int vocabulary) {
     std::vector<float> out(best.size() * static_cast<std::size_t>(vocabulary), 0.0F);
-    for (std::size_t row = 0; row < best.size(); ++row) out[row * static_cast<std::size_t>(vocabulary) + static_cast<std::size_t>(best[row])] = 5;
+    for (std::size_t row = 0; row < best.size(); ++row)
+        out[row * static_cast<std::size_t>(vocabulary) + static_cast<std::size_t>(best[row])] = 5;
     return out;
 }
 
@@ -37,7 +38,8 @@ std::vector<float> logs(const std::vector<double>& p) {
     return out;
 }
 
-Verdict verify(const Proposal& proposal, const std::vector<float>& logits, const Sampling& sampling, model::Random& random) {
+Verdict verify(const Proposal& proposal, const std::vector<float>& logits, const Sampling& sampling,
+               model::Random& random) {
     Verifier verifier;
     Verdict verdict;
     EXPECT_TRUE(verifier.verify(proposal, 0, logits, sampling, random, verdict));
@@ -74,7 +76,8 @@ TEST(Verification, Padding_is_never_accepted_even_where_it_is_right) {
     EXPECT_EQ(verify(proposal, peaks({3, 1, 4}, 5), {}, random).tokens, (std::vector<int>{3, 1}));
     proposal.drafted[0] = 0;
     EXPECT_EQ(verify(proposal, peaks({3, 1, 4}, 5), {}, random).tokens, (std::vector<int>{3}));
-    for (int i = 0; i < 200; ++i) EXPECT_EQ(verify(proposal, peaks({3, 1, 4}, 5), {.temperature = 1}, random).accepted(), 0);
+    for (int i = 0; i < 200; ++i)
+        EXPECT_EQ(verify(proposal, peaks({3, 1, 4}, 5), {.temperature = 1}, random).accepted(), 0);
 }
 
 TEST(Verification, Near_ties_name_the_tokens_that_they_decided) {
@@ -161,7 +164,8 @@ TEST(Verification, A_certain_token_is_accepted_for_certain) {
     logits[2] = 0;
     logits[3] = 0;
     model::Random random(3);
-    for (int i = 0; i < 1000; ++i) EXPECT_EQ(verify(propose({2}, {0}, 3), logits, {.temperature = 1}, random).tokens, (std::vector<int>{2, 0}));
+    for (int i = 0; i < 1000; ++i)
+        EXPECT_EQ(verify(propose({2}, {0}, 3), logits, {.temperature = 1}, random).tokens, (std::vector<int>{2, 0}));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 STEP_DECAY = 0.8  # weight of step j + 1 over step j in the loss
+BALANCE_WEIGHT = 0.01  # of a drafter's own experts
 
 
 class DraftPair:
@@ -40,8 +41,7 @@ class DraftPair:
             return hidden, outputs, self.target.lm_head(hidden).float()
 
     def embed(self, tokens):
-        with torch.no_grad():
-            return self.target.model.embed_tokens(tokens)
+        return self.target.model.embed_tokens(tokens).detach()
 
 
 def shifted(x, by):
@@ -50,14 +50,14 @@ def shifted(x, by):
     return torch.cat((x[:, by:], tail), dim=1)
 
 
-def unrolled_loss(pair, ids, steps):
+def unrolled_loss(pair, ids, state, steps):
     """(loss, chain [steps]): distillation of the target's distribution over `steps` teacher-forced steps.
 
     loss = sum_j 0.8^(j-1) mean_t -sum_v p(v | x_{<=t+j}) log q_j(v | row t), p over the draft vocabulary, rows whose
     target token the drafter cannot name left out. chain[j] is the share of rows whose first j drafts all were
-    the target's greedy tokens.
+    the target's greedy tokens. state: of pair.target_state(ids).
     """
-    hidden, outputs, target_logits = pair.target_state(ids)
+    hidden, outputs, target_logits = state
     greedy = target_logits.argmax(-1)
     feature, memory = pair.drafter.begin(hidden, outputs), []
     loss, right, chain = 0.0, torch.ones_like(ids, dtype=torch.bool), []
@@ -69,7 +69,9 @@ def unrolled_loss(pair, ids, steps):
         share = pair.in_draft_vocabulary(shifted(target_logits, step)).softmax(-1)
         surprise = -(share * F.log_softmax(logits, dim=-1)).sum(-1)
         surprise = (surprise * pair.covered(wanted))[:, :rows].mean()
-        loss = loss + STEP_DECAY ** (step - 1) * (surprise + 0.01 * uneven)
+        if uneven is not None:
+            surprise = surprise + BALANCE_WEIGHT * uneven
+        loss = loss + STEP_DECAY ** (step - 1) * surprise
         right = right & (pair.target_tokens(logits.argmax(-1)) == wanted)
         chain.append(right[:, :rows].float().mean())
     return loss, torch.stack(chain)

@@ -105,8 +105,8 @@ class Eagle3Head(nn.Module):
         return self.fc(torch.cat([outputs[layer] for layer in self.shape.aux_layers], dim=-1))
 
     def step(self, embeds, feature, memory):
-        """(what the LM head reads, the next step's feature, balance loss: none)"""
+        """(what the LM head reads, the next step's feature, balance loss: None)"""
         positions = torch.arange(embeds.shape[1], device=embeds.device) + len(memory)
         angles = rope_angles(positions, self.shape.head_dim, self.shape.theta)
         out = self.midlayer(embeds, feature, angles, memory)
-        return self.norm(out), out, out.new_zeros(())
+        return self.norm(out), out, None

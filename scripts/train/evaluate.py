@@ -77,9 +77,10 @@ def main():
     check = {"class": name, "ours": ours, "theirs": theirs, "version": __import__("transformers").__version__}
     for part in {folder, drafter_folder}:
         write_loss_svg(part / "training_log.csv", part / "loss.svg")
-    model_card.write_target(folder, options.model, bits, check, report if drafter_folder == folder else None)
+    model_card.write_target(folder, options.model, bits, check, report if drafter_folder == folder else None,
+                            drafter_folder)
     if drafter_folder != folder:
-        model_card.write_eagle3(drafter_folder, report)
+        model_card.write_eagle3(drafter_folder, report, folder)
     return 0 if difference <= LARGEST_DIFFERENCE else 1
 
 

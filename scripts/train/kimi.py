@@ -137,8 +137,8 @@ class Stack(nn.Module):
 
 
 class TinyKimi(nn.Module):
-    """trunk() gives the final hidden state, the outputs of all layers, the load of each expert, and an auxiliary
-    loss, which is zero: the correction bias balances the experts."""
+    """trunk() gives the final hidden state, the outputs of all layers, the load of each expert, and no auxiliary
+    loss: the correction bias balances the experts."""
 
     BALANCE_STEP = 2e-3  # of the correction bias, a training step
 
@@ -157,10 +157,10 @@ class TinyKimi(nn.Module):
             outputs.append(x)
             if load is not None:
                 loads.append(load)
-        return self.model.norm(x), outputs, torch.stack(loads), x.new_zeros(())
+        return self.model.norm(x), outputs, torch.stack(loads), None
 
     def forward(self, ids):
-        """logits [B, T, V], loads [layers, E], auxiliary loss."""
+        """logits [B, T, V], loads [layers, E], auxiliary loss (None)."""
         hidden, _, loads, auxiliary = self.trunk(ids)
         return self.lm_head(hidden), loads, auxiliary
 

@@ -12,7 +12,7 @@ import math
 import pathlib
 import sys
 
-WIDTH, PANEL, LEFT, RIGHT, TOP, BOTTOM = 640, 250, 54, 130, 26, 36
+WIDTH, PANEL, LEFT, RIGHT, TOP, BOTTOM = 640, 250, 54, 150, 26, 36
 GREY = "#808080"
 LINES = [("train_bits", "training", "#8a8a8a", ""), ("heldout_code", "held-out code", "#3b82d0", ""),
          ("heldout_prose", "held-out prose", "#d9822b", "6 3"), ("heldout_structured", "held-out structured", "#3f9d5a", "2 3")]
@@ -86,7 +86,7 @@ def write_loss_svg(log, output):
     if target:
         held = [row for row in target if row["heldout_code"]]
         merged = sorted(smoothed(target, "train_bits") + held, key=lambda row: int(row["tokens"]))
-        parts += panel(merged, LINES, "bits per byte", top, 0.5, 4.0)
+        parts += panel(merged, LINES, "bits per byte", top, 0.0, 3.0)
         top += PANEL
     if drafter:
         thin = drafter[::max(1, len(drafter) // 120)]

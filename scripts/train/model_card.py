@@ -11,9 +11,9 @@ from checkpoint import WEIGHTS_FILE, load_tensors
 
 LICENCE = """## Licence
 
-The weights were trained on the standard library of Python 3.11 and its documentation alone (Python Software
-Foundation License; structured text was made from the library by a script) and come under this repository's
-Apache-2.0 licence. No other text, and no other model, was used.
+The weights were trained on the standard library of Python 3.11 and its documentation alone, which come under the
+Python Software Foundation License; structured text was made from the library by a script. No other text, and no
+other model, was used.
 """
 
 DATA = """## Data
@@ -30,11 +30,20 @@ neighbours, as any code base does.
 """
 
 
+def phase_rows(folder, phase):
+    with (folder / "training_log.csv").open(newline="", encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file) if row["phase"] == phase]
+
+
 def last_row(folder, phase):
     """Last row of a phase in the training log; None where there is none."""
-    with (folder / "training_log.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["phase"] == phase]
+    rows = phase_rows(folder, phase)
     return rows[-1] if rows else None
+
+
+def peak_rate(folder, phase):
+    """The schedule's peak: a little above the largest logged rate; two digits tell it."""
+    return float(f"{max(float(row['learning_rate']) for row in phase_rows(folder, phase)):.2g}")
 
 
 def size_lines(folder):
@@ -46,7 +55,7 @@ def size_lines(folder):
 
 def training_line(row, what):
     return (f"- {what}: {int(row['step']):,} steps, {int(row['tokens']) / 1e6:.0f} million tokens, "
-            f"{float(row['seconds']):.0f} s on one H200 shared by two trainings")
+            f"{float(row['seconds']):.0f} s on one H200")
 
 
 def acceptance_table(report):
@@ -72,16 +81,21 @@ TITLES = {
 }
 
 
-def commands(model):
+def commands(model, target, drafter):
+    """target, drafter: folders whose logs tell how long each was trained."""
+    phases = [(name, last_row(folder, name), peak_rate(folder, name))
+              for name, folder in (("target", target), ("drafter", drafter))]
+    lengths = " ".join(f"--{name}-steps {row['step']} --{name}-rate {rate:g}" for name, row, rate in phases)
     return ["## Training it again", "", "```",
             "python3 scripts/train/corpus.py --docs /usr/share/doc/python3.11/html --output corpus.npz",
-            f"python3 scripts/train/train.py --model {model} --corpus corpus.npz --output data/models --compile",
+            f"python3 scripts/train/train.py --model {model} --corpus corpus.npz --output data/models --compile \\",
+            f"    {lengths}",
             f"python3 scripts/train/evaluate.py --model {model} --models data/models --corpus corpus.npz", "```", "",
-            "[docs/training.md](../../../docs/training.md) has the formulas and the data's making. A run is not "
-            "reproduced bit for bit: GPU kernels add in their own order.", ""]
+            "[docs/training.md](../../../docs/training.md) has the formulas and the data's making. A run is not reproduced",
+            "bit for bit: GPU kernels add in their own order.", ""]
 
 
-def write_target(folder, model, bits, check, report):
+def write_target(folder, model, bits, check, report, drafter_folder):
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     lines = [f"# {model}", "", *textwrap.wrap(
                  f"A byte-level language model of {TITLES[model]}. It exists to run real speculative decoding on any "
@@ -102,11 +116,11 @@ def write_target(folder, model, bits, check, report):
         lines += [ACCEPTANCE_TEXT, *acceptance_table(report), ""]
     else:
         lines += [f"Its EAGLE-3 head is in [../{model}-eagle3](../{model}-eagle3).", ""]
-    lines += [DATA, *commands(model), LICENCE]
+    lines += [DATA, *commands(model, folder, drafter_folder), LICENCE]
     (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
 
 
-def write_eagle3(folder, report):
+def write_eagle3(folder, report, target_folder):
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     layers = config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
     lines = ["# tiny-kimi-eagle3", "",
@@ -116,5 +130,5 @@ def write_eagle3(folder, report):
              f"- features: outputs of target layers {', '.join(map(str, layers))} (counted from 0); draft vocabulary "
              f"{config['draft_vocab_size']}", training_line(last_row(folder, "drafter"), "head, target frozen"),
              "- trained over five unrolled steps: [loss.svg](loss.svg), from [training_log.csv](training_log.csv)", "",
-             ACCEPTANCE_TEXT, *acceptance_table(report), "", DATA, *commands("tiny-kimi"), LICENCE]
+             ACCEPTANCE_TEXT, *acceptance_table(report), "", DATA, *commands("tiny-kimi", target_folder, folder), LICENCE]
     (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")

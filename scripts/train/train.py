@@ -16,6 +16,7 @@ import pathlib
 import time
 
 import torch
+import torch._dynamo
 import torch.nn.functional as F
 
 import checkpoint
@@ -68,7 +69,7 @@ def load_pair(name, folder, device):
 class Phase:
     """One training phase: learning rate, optimizer, clock and log."""
 
-    def __init__(self, name, module, options, windows, steps, seconds, peak):
+    def __init__(self, name, module, options, tokens_a_step, steps, seconds, peak):
         decayed = [p for n, p in module.named_parameters() if p.dim() >= 2 and "embed" not in n and "conv" not in n]
         plain = [p for p in module.parameters() if all(p is not other for other in decayed)]
         self.name, self.steps, self.seconds, self.peak = name, steps, seconds, peak
@@ -78,9 +79,9 @@ class Phase:
             lr=peak, betas=(0.9, 0.95), eps=1e-10, fused=options.device == "cuda")
         self.step = 0
         self.begin = None
-        self.windows = windows
-        self.tokens_a_step = windows * options.length
+        self.tokens_a_step = tokens_a_step
         self.created = time.monotonic()
+        self.deadline = options.begin + options.wall_seconds
 
     def progress(self):
         if self.begin is None:
@@ -104,6 +105,7 @@ class Phase:
             if loss.is_cuda:
                 torch.cuda.synchronize()
             self.begin = time.monotonic()
+            self.seconds = min(self.seconds, self.deadline - self.begin)
             print(f"{self.name}: first step after {self.begin - self.created:.1f} s", flush=True)
 
     def row(self, **values):
@@ -132,14 +134,14 @@ def autocast(options):
 
 
 def train_target(model, corpus, options, log, generator):
-    phase = Phase("target", model, options, options.batch, options.target_steps, options.target_seconds,
-                  options.target_rate)
+    phase = Phase("target", model, options, options.batch * options.length, options.target_steps,
+                  options.target_seconds, options.target_rate)
 
     def loss_of(tokens):
         with autocast(options):
             logits, loads, auxiliary = model(tokens[:, :-1])
         loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
-        return loss + auxiliary, loss.detach(), loads
+        return (loss, loads, None) if auxiliary is None else (loss + auxiliary, loads, auxiliary.detach())
 
     compiled = torch.compile(loss_of, dynamic=False) if options.compile else loss_of
     windows = {domain: corpus.held_out(domain, options.batch // 2, options.length) for domain in MIXTURE}
@@ -150,11 +152,12 @@ def train_target(model, corpus, options, log, generator):
                     for domain in MIXTURE}
 
     while phase.progress() < 1.0:
-        total, loss, loads = compiled(corpus.batch(phase.windows, options.length, generator))
+        total, loads, auxiliary = compiled(corpus.batch(options.batch, options.length, generator))
         phase.update(total)
         model.balance(loads, phase.progress())
         if phase.step % options.log_every == 0 or phase.progress() >= 1.0:
             often = phase.step % (10 * options.log_every) == 0 or phase.progress() >= 1.0
+            loss = total.detach() if auxiliary is None else total.detach() - auxiliary
             log.add(phase.row(train_bits=loss / math.log(2.0), largest_expert_load=loads.max(),
                               smallest_expert_load=loads.min(), **(held_out() if often else {})))
     checkpoint.round_as_stored(model)
@@ -163,17 +166,21 @@ def train_target(model, corpus, options, log, generator):
 def train_drafter(target, drafter, corpus, options, log, generator):
     for parameter in target.parameters():
         parameter.requires_grad_(False)
-    phase = Phase("drafter", drafter, options, max(4, options.batch // 2), options.drafter_steps,
-                  options.drafter_seconds, options.drafter_rate)
+    length = options.length // 2
+    phase = Phase("drafter", drafter, options, options.batch * length, options.drafter_steps, options.drafter_seconds,
+                  options.drafter_rate)
     pair = DraftPair(target, drafter)
 
-    def loss_of(tokens):
+    def loss_of(ids, state):
         with autocast(options):
-            return unrolled_loss(pair, tokens[:, :-1], DRAFT_STEPS)
+            return unrolled_loss(pair, ids, state, DRAFT_STEPS)
 
     compiled = torch.compile(loss_of, dynamic=False) if options.compile else loss_of
     while phase.progress() < 1.0:
-        loss, chain = compiled(corpus.batch(phase.windows, options.length, generator))
+        ids = corpus.batch(options.batch, length - 1, generator)
+        with autocast(options):
+            state = pair.target_state(ids)
+        loss, chain = compiled(ids, state)
         phase.update(loss)
         if phase.step % options.log_every == 0 or phase.progress() >= 1.0:
             log.add(phase.row(train_bits=loss.detach() / math.log(2.0),
@@ -186,14 +193,15 @@ def parse():
     parser.add_argument("--model", choices=("tiny-kimi", "tiny-qwen"), required=True)
     parser.add_argument("--corpus", type=pathlib.Path, required=True)
     parser.add_argument("--output", type=pathlib.Path, required=True)
-    parser.add_argument("--target-steps", type=int, default=12000)
+    parser.add_argument("--target-steps", type=int, default=4000)
     parser.add_argument("--target-seconds", type=float, default=3600)
     parser.add_argument("--target-rate", type=float, default=3e-3)
-    parser.add_argument("--drafter-steps", type=int, default=6000)
+    parser.add_argument("--drafter-steps", type=int, default=2500)
     parser.add_argument("--drafter-seconds", type=float, default=1800)
     parser.add_argument("--drafter-rate", type=float, default=2e-3)
-    parser.add_argument("--batch", type=int, default=40, help="windows a step; the drafter takes half")
-    parser.add_argument("--length", type=int, default=1024, help="tokens a window")
+    parser.add_argument("--batch", type=int, default=40, help="windows a step")
+    parser.add_argument("--length", type=int, default=1024, help="tokens a window; the drafter takes half")
+    parser.add_argument("--wall-seconds", type=float, default=86400, help="the whole run ends by then")
     parser.add_argument("--log-every", type=int, default=20)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--device", default="cuda")
@@ -203,8 +211,10 @@ def parse():
 
 def main():
     options = parse()
+    options.begin = time.monotonic()
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
+    torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs uncompiled
     corpus = Corpus(options.corpus, options.device)
     target, drafter = (part.to(options.device) for part in new_pair(options.model, corpus))
     generator = torch.Generator(options.device).manual_seed(options.seed)

@@ -6,6 +6,7 @@
 
 #include "backend/decode_loop.h"
 #include "calibration/cpu_measurements.h"
+#include "calibration/disturbance.h"
 
 namespace draftboard::calibration {
 
@@ -15,6 +16,8 @@ using model::SpeculationMethod;
 namespace {
 
 constexpr int kWarmUpCycles = 2;
+constexpr double kLeastCycles = 5;
+constexpr double kPrefillMs = 0.02;  // looking for waiting texts takes less, running one more
 
 backend::DraftMethod draft_method(SpeculationMethod method) {
     switch (method) {
@@ -104,17 +107,29 @@ Expected<RoundSample> ConfigurationRun::decode(const std::vector<std::vector<int
     }
     RoundSample sample;
     double us = 0;
+    double all_us = 0;
+    double all_cycles = 0;
     int cycles = 0;
     for (;;) {
+        const Disturbance disturbance;
         auto more = loop.step();
         if (!more) return tl::unexpected(more.error());
         const backend::CycleReport& report = loop.last_cycle();
-        const bool counts = report.sequences == configuration_.batch && report.passes == 1 && report.prefill_ms == 0;
+        const bool counts = report.sequences == configuration_.batch && report.passes == 1 && report.prefill_ms < kPrefillMs;
         if (counts && ++cycles > kWarmUpCycles) {
-            us += report.cycle_ms() * 1e3;
-            sample.cycles += 1;
+            all_us += report.cycle_ms() * 1e3;
+            all_cycles += 1;
+            if (!disturbance.happened()) {
+                us += report.cycle_ms() * 1e3;
+                sample.cycles += 1;
+            }
         }
         if (!*more) break;
+    }
+    sample.disturbed = all_cycles > 0 ? 1 - sample.cycles / all_cycles : 0;
+    if (sample.cycles < kLeastCycles) {  // nothing is left of a round that was disturbed throughout: all of it counts
+        us = all_us;
+        sample.cycles = all_cycles;
     }
     if (sample.cycles > 0) sample.cycle_us = us / sample.cycles;
     for (int request = 0; request < static_cast<int>(texts.size()); ++request) {

@@ -12,6 +12,7 @@
 #include "backend/model_drafter.h"
 #include "calibration/cpu_session.h"
 #include "calibration/cpu_texts.h"
+#include "calibration/disturbance.h"
 #include "calibration/timed_model.h"
 
 namespace draftboard::calibration {
@@ -19,6 +20,8 @@ namespace draftboard::calibration {
 using model::Expected;
 
 namespace {
+
+constexpr std::size_t kLeastSamples = 5;
 
 double us_since(std::int64_t begin_ns) { return static_cast<double>(backend::cpu::now_ns() - begin_ns) * 1e-3; }
 
@@ -76,6 +79,7 @@ void measure_collectives(const CpuCalibrationOptions& options, int ranks, CpuMea
     for (int round = 0; round < options.collective_rounds; ++round) {
         for (Case& one : cases) {
             const std::int64_t count = one.bytes / static_cast<std::int64_t>(sizeof(float));
+            const Disturbance disturbance;
             team.run([&](int rank) {
                 const auto r = static_cast<std::size_t>(rank);
                 std::fill_n(data[r].begin(), count, 1.0f);  // fresh from this core, as a layer's output is
@@ -90,6 +94,7 @@ void measure_collectives(const CpuCalibrationOptions& options, int ranks, CpuMea
                 }
                 us[r] = static_cast<double>(time.total_ns - time.wait_ns) * 1e-3;
             });
+            if (disturbance.happened() && one.us.size() >= kLeastSamples) continue;
             double sum = 0;
             for (const double one_rank : us) sum += one_rank;
             one.us.push_back(sum / ranks);
@@ -159,10 +164,12 @@ Expected<void> measure_host(const CpuCalibrationOptions& options, const std::str
         std::vector<double> cycles;
         for (;;) {
             const double passes_before = target.us() + (draft_model ? draft_model->us() : 0);
+            const Disturbance disturbance;
             auto more = loop.step();
             if (!more) return tl::unexpected(more.error());
             const backend::CycleReport& report = loop.last_cycle();
-            if (report.sequences == configuration.batch && report.passes == 1 && report.cycle_ms() > 0) {
+            const bool kept = !disturbance.happened() || host.size() < kLeastSamples;
+            if (report.sequences == configuration.batch && report.passes == 1 && report.cycle_ms() > 0 && kept) {
                 const double passes = target.us() + (draft_model ? draft_model->us() : 0) - passes_before;
                 host.push_back(report.cycle_ms() * 1e3 - passes);
                 cycles.push_back(report.cycle_ms() * 1e3);

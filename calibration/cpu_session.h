@@ -43,6 +43,7 @@ class CpuSession {
 
    private:
     CpuSession() = default;
+    [[nodiscard]] model::Expected<void> warm_up();
     [[nodiscard]] model::Expected<void> fill(int first_slot, int count, int context);
     [[nodiscard]] model::Expected<void> measure(backend::cpu::Engine& engine, bool drafter, backend::Batch& batch,
                                                 std::span<const int> logits_rows, int context, CpuMeasurements& measurements,

@@ -70,17 +70,19 @@ struct Rate {
     double cycle_us = 0;
     double length = 1;
     double spread = 0;
+    double disturbed = 0;
     double tokens_per_s = 0;
 };
 
 Rate rate_of(const std::vector<RoundSample>& rounds, const SuiteConfiguration& configuration) {
     std::vector<double> cycles;
     std::vector<TextAcceptance> texts;
+    Rate rate;
     for (const RoundSample& round : rounds) {
         if (round.cycle_us > 0) cycles.push_back(round.cycle_us);
+        rate.disturbed += round.disturbed / static_cast<double>(rounds.size());
         texts.insert(texts.end(), round.texts.begin(), round.texts.end());
     }
-    Rate rate;
     rate.cycle_us = median_of(cycles);
     rate.length = configuration.method == SpeculationMethod::none ? 1.0 : acceptance_of(texts, configuration.verify_tokens() - 1).length;
     double squares = 0;
@@ -267,6 +269,7 @@ class Validator {
         result.measured_cycle_us = rate.cycle_us;
         result.measured_length = rate.length;
         result.spread = rate.spread;
+        result.disturbed = rate.disturbed;
         if (entry.repeats) result.repeated = rate_of(entry.repeated, one).tokens_per_s;
         if (one.held_out && !result.unseen) {
             validation_.notes.push_back(one.name() + " is marked as held out, but the calibration measured its pass");
@@ -379,6 +382,7 @@ ValidationSummary Validation::summary() const {
     for (const ConfigurationResult& result : results) {
         errors.push_back(std::abs(result.error()));
         if (result.unseen) unseen_errors.push_back(errors.back());
+        s.disturbed += result.disturbed / static_cast<double>(results.size());
         cycle_errors.push_back(std::abs(result.predicted_cycle_us / result.measured_cycle_us - 1));
         inside += result.inside() ? 1 : 0;
         if (result.repeated > 0) repeats.push_back(std::abs(std::log(result.repeated / result.measured)));

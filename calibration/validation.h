@@ -44,6 +44,7 @@ struct ConfigurationResult {
     double predicted_cycle_us = 0;
     double predicted_length = 1;
     double repeated = 0;         ///< tok/s of the second run; 0: none
+    double disturbed = 0;        ///< share of cycles that were left out, see disturbance.h
     std::vector<sim::Term> terms;                        ///< predicted
     std::vector<std::pair<std::string, double>> measured_terms;  ///< the same names where both have them, us a cycle
     std::vector<OperationComparison> operations;
@@ -72,6 +73,7 @@ struct ValidationSummary {
     double weighted_operation_error = 0;  ///< mean |error| weighted by measured time
     double operation_coverage_90 = 0;
     double worst_regret = 0;
+    double disturbed = 0;            ///< share of cycles that were left out because a core was taken away
     double noise_floor = 0;          ///< median |log| between repeated runs; 0: none repeated
     int repeated = 0;
 };

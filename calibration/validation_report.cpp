@@ -160,6 +160,7 @@ std::string validation_html(const Validation& validation) {
     html += tile(unsigned_percent(s.operation_coverage_90), "of operations within theirs");
     html += tile(unsigned_percent(s.worst_regret), "lost by the predicted best drafter, worst group");
     html += tile(s.repeated > 0 ? unsigned_percent(s.noise_floor) : "-", fmt::format("noise floor: {} configurations run twice", s.repeated));
+    html += tile(unsigned_percent(s.disturbed), "of cycles left out: the system took a core away");
     html += "</ul>\n";
 
     std::vector<ParityPoint> points;
@@ -221,6 +222,7 @@ std::string validation_text(const Validation& validation) {
                         unsigned_percent(s.weighted_operation_error));
     text += fmt::format("the predicted best drafter loses at most {}", unsigned_percent(s.worst_regret));
     if (s.repeated > 0) text += fmt::format("; noise floor {} ({} configurations run twice)", unsigned_percent(s.noise_floor), s.repeated);
+    if (s.disturbed > 0.005) text += fmt::format("; {} of cycles left out, a core was taken away", unsigned_percent(s.disturbed));
     text += "\n" + verdict(validation, s) + "\n";
     for (const std::string& note : validation.notes) text += "note: " + note + "\n";
     return text;
@@ -242,6 +244,7 @@ Json validation_json(const Validation& validation) {
                                  {"weighted_error", s.weighted_operation_error}, {"coverage_90", s.operation_coverage_90}}},
                  {"worst_regret", s.worst_regret},
                  {"noise_floor", s.noise_floor},
+                 {"disturbed", s.disturbed},
                  {"environment", validation.environment}};
     json["configurations"] = Json::array();
     for (const ConfigurationResult& r : validation.results) {

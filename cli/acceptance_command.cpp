@@ -9,6 +9,7 @@
 
 #include "backend/loop_report.h"
 #include "cli/inference_options.h"
+#include "cli/interrupt.h"
 
 namespace draftboard::cli {
 
@@ -48,7 +49,9 @@ void run(Options& options, CommandContext& context) {
     auto inference = open_inference(options.inference, prompts, context.data_directory);
     if (!inference) return context.report(inference.error());
 
+    const Interrupt interrupt;
     backend::LoopOptions loop_options;
+    loop_options.cancel = &interrupt.flag();
     loop_options.batch = options.inference.settings.batch;
     loop_options.seed = options.inference.seed;
     backend::DecodeLoop loop(inference->target(), inference->drafter(), loop_options);
@@ -58,6 +61,10 @@ void run(Options& options, CommandContext& context) {
     }
     context.note(fmt::format("{} prompts, {}", prompts.size(), inference->describe()));
     if (const auto done = loop.run(); !done) return context.report(done.error());
+    if (interrupt.flag()) {
+        context.note("interrupted; what follows is of the tokens so far");
+        context.exit_code = kInterrupted;
+    }
 
     std::vector<backend::AcceptanceSet> measured;
     std::vector<std::vector<int>> texts;

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "calibration/cpu_calibration.h"
-#include "calibration/fit_report.h"
 #include "cli/inference_options.h"
 #include "cli/progress_bar.h"
 
@@ -66,6 +65,19 @@ model::Json summary_json(const calibration::CpuCalibrationResult& result) {
             {"ceilings", cpu["ceilings"]},           {"achieved", cpu["achieved"]},
             {"host", result.calibration.unknown["host"]}, {"collectives", result.calibration.unknown["collectives"]},
             {"tables", std::move(tables)},           {"notes", result.fit.notes}};
+}
+
+/// Leave-out errors, worst first.
+std::string tables_text(const calibration::CpuFit& fit) {
+    auto tables = fit.tables;
+    std::stable_sort(tables.begin(), tables.end(), [](const auto& a, const auto& b) { return a.all_errors.median > b.all_errors.median; });
+    std::string text = fmt::format("{:<44} {:>5} {:>8} {:>8} {:>8}  {}\n", "kernel", "rows", "median", "p90", "bias", "worst row");
+    for (const auto& table : tables) {
+        text += fmt::format("{:<44} {:>5} {:>6.1f} % {:>6.1f} % {:>+6.1f} %  {}\n", table.key, table.rows, 100 * table.all_errors.median,
+                            100 * table.all_errors.p90, 100 * table.all_errors.bias, table.worst_row);
+    }
+    for (const std::string& note : fit.notes) text += "note: " + note + "\n";
+    return text;
 }
 
 std::string terms_text(const calibration::Calibration& calibration) {
@@ -159,11 +171,7 @@ void run(const Options& options, CommandContext& context) {
         context.note("calibration written to " + options.output);
     }
     if (context.json) return context.print(summary_json(*result));
-    calibration::FitReport report;
-    report.kernels = result->fit.kernels;
-    report.tables = result->fit.tables;
-    report.notes = result->fit.notes;
-    context.print(calibration::to_text(report) + "\n" + terms_text(result->calibration) + "\n" +
+    context.print(tables_text(result->fit) + "\n" + terms_text(result->calibration) + "\n" +
                   calibration::cpu_calibration_text(result->calibration));
 }
 

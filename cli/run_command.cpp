@@ -9,6 +9,7 @@
 
 #include "backend/loop_report.h"
 #include "cli/inference_options.h"
+#include "cli/interrupt.h"
 
 namespace draftboard::cli {
 
@@ -97,7 +98,9 @@ void run(const Options& options, CommandContext& context) {
     // One text streams; of several each is printed whole, when all are done.
     const bool streams = !context.json && prompts->size() == 1;
     Printer printer(inference->tokenizer().has_value());
+    const Interrupt interrupt;
     backend::LoopOptions loop_options;
+    loop_options.cancel = &interrupt.flag();
     loop_options.batch = options.inference.settings.batch;
     loop_options.seed = options.inference.seed;
     if (streams) loop_options.on_tokens = [&](int, std::span<const int> tokens) { printer.print(tokens); };
@@ -110,6 +113,10 @@ void run(const Options& options, CommandContext& context) {
     const auto done = loop.run();
     if (streams) printer.finish();
     if (!done) return context.report(done.error());
+    if (interrupt.flag()) {
+        context.note("interrupted; what follows is of the tokens so far");
+        context.exit_code = kInterrupted;
+    }
 
     if (!options.profile.empty()) {
         const auto profile = inference->profile();

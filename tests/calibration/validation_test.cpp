@@ -127,7 +127,8 @@ TEST(Suite, The_shipped_ones_hold_out_half_of_their_configurations) {
         EXPECT_GE(suite->configurations.size(), least);
         std::size_t held_out = 0;
         for (const SuiteConfiguration& one : suite->configurations) held_out += one.held_out ? 1 : 0;
-        if (least >= 24) EXPECT_GE(2 * held_out, suite->configurations.size());
+        // the quick suite follows the quick calibration, which measures less: it holds out what that leaves
+        EXPECT_GE(held_out, least >= 24 ? (suite->configurations.size() + 1) / 2 : 3u);
     }
 }
 

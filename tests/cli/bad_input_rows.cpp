@@ -30,6 +30,12 @@ std::vector<FileCommand> file_commands() {
         {"predict_with_machine", {"predict", kScenario, "--set", "machine={file}"}},
         {"predict_with_architecture", {"predict", kScenario, "--set", "architecture={file}"}},
         {"predict_with_calibration", {"predict", kScenario, "--set", "calibration={file}"}},
+        {"run_of_a_model", {"run", "{file}", "--prompt", "x"}},
+        {"run_prompts", {"run", "tiny-kimi", "--prompts-file", "{file}"}},
+        {"run_tokens", {"run", "tiny-kimi", "--tokens-file", "{file}"}},
+        {"acceptance_prompts", {"acceptance", "tiny-kimi", "--speculation", "ngram", "--prompts", "{file}"}},
+        {"validate_suite", {"validate", "{file}", "--calibration", "rtx-pro-6000"}},
+        {"validate_calibration", {"validate", "cpu-quick", "--calibration", "{file}"}},
     };
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calibration files and kernel tables: any bytes give a document or an error; a calibration that was
-// accepted is sound, is written as it was read, and prices in finite time.
+// Calibration files, kernel tables and measurements that were kept: any bytes give a document or an error; a calibration
+// that was accepted is sound, is written as it was read, and prices in finite time, a CPU's on any number of ranks.
 
 #include <cmath>
 #include <cstdint>
@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "calibration/calibration.h"
+#include "calibration/cpu_measurements.h"
+#include "calibration/cpu_terms.h"
 
 using namespace draftboard;
 
@@ -32,6 +34,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         operation.flops = 1e12;
         const auto time = sim::KernelModel(read->gpu, read->kernels, {}).time(operation);
         require(std::isfinite(time.us) && time.us >= 0);
+        if (const auto terms = calibration::cpu_terms(*read)) {
+            for (const int ranks : {1, 2, 3, 64}) {
+                sim::CostConstants constants;
+                constants.kernels = read->kernels;
+                require(calibration::apply(*terms, ranks, constants).has_value());
+                const auto at_ranks = sim::KernelModel(read->gpu, constants.kernels, {}).time(operation);
+                require(std::isfinite(at_ranks.us) && at_ranks.us >= 0);
+            }
+        }
+    }
+    if (const auto read = calibration::parse_cpu_progress(text, "fuzz.json.partial")) {
+        require(calibration::parse_cpu_progress(to_json(*read).dump(-1, ' ', false, model::Json::error_handler_t::replace), "again").has_value());
     }
     if (const auto read = calibration::parse_kernel_measurements(text, "fuzz.csv", {"gpu"})) {
         for (const auto& row : read->rows) {

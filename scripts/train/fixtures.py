@@ -6,18 +6,19 @@ usage: scripts/train/fixtures.py --models data/models --output tests/fixtures/tr
 
 For one prompt of each domain: 48 greedy bytes by the Hugging Face class in float32 on the CPU, and the first draft chain after the
 prompt by drafting.py. A position where the two best logits are closer than 0.02 could turn on rounding, so the first
-prompt of a domain is taken that has none among its greedy and draft tokens; the smallest margin is written down.
+prompt of a domain is taken that has none among its greedy and draft tokens and whose continuation has at least
+12 different bytes; the smallest margin is written down.
 """
 import argparse
 import json
 import pathlib
+import re
 import sys
 
 import torch
 import transformers
 
 from acceptance import read_prompts
-from checkpoint import write_json
 from drafting import DraftPair, shifted
 from tokens import EOS, decode, encode
 from train import load_pair
@@ -25,6 +26,7 @@ from train import load_pair
 NEW_TOKENS = 48
 CHAIN = 4
 SMALLEST_MARGIN = 0.02
+DIFFERENT_BYTES = 12
 
 
 def margin_of(logits):
@@ -36,15 +38,16 @@ def margin_of(logits):
 @torch.no_grad()
 def continuation(model, prompt):
     """(greedy tokens, smallest margin); None where the text ends early."""
-    tokens, smallest = encode(prompt), float("inf")
-    begin = len(tokens)
-    for _ in range(NEW_TOKENS):
-        logits = model(torch.tensor([tokens])).logits[0, -1]
+    fresh, cache, tokens, smallest = encode(prompt), None, [], float("inf")
+    while len(tokens) < NEW_TOKENS:
+        out = model(torch.tensor([fresh]), past_key_values=cache, use_cache=True)
+        cache, logits = out.past_key_values, out.logits[0, -1]
         smallest = min(smallest, margin_of(logits))
-        tokens.append(int(logits.argmax()))
-        if tokens[-1] == EOS:
+        fresh = [int(logits.argmax())]
+        tokens += fresh
+        if fresh[0] == EOS:
             return None
-    return tokens[begin:], smallest
+    return tokens, smallest
 
 
 @torch.no_grad()
@@ -63,6 +66,13 @@ def first_chain(pair, known):
     return drafts, smallest
 
 
+def write_lines(path, document):
+    """JSON with lists of numbers on one line."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    text = re.sub(r"\[[\s\d,]*\]", lambda match: re.sub(r"\s+", " ", match[0]).replace("[ ", "[").replace(" ]", "]"), text)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--models", type=pathlib.Path, required=True)
@@ -79,7 +89,7 @@ def main():
         for domain, texts in prompts.items():
             for index, prompt in enumerate(texts):
                 found = continuation(theirs, prompt)
-                if found is None or found[1] < SMALLEST_MARGIN:
+                if found is None or found[1] < SMALLEST_MARGIN or len(set(found[0])) < DIFFERENT_BYTES:
                     continue
                 tokens, margin = found
                 drafts, draft_margin = first_chain(pair, encode(prompt) + tokens[:1])
@@ -92,7 +102,7 @@ def main():
                 break
             else:
                 sys.exit(f"{name}: no prompt of {domain} is free of near ties")
-        write_json(options.output / f"{name}.json", {
+        write_lines(options.output / f"{name}.json", {
             "format": "draftboard.trained_reference", "version": 1, "model": name, "method": method,
             "made_by": f"scripts/train/fixtures.py, transformers {transformers.__version__}, float32 on a CPU",
             "tokens": "prompt: BOS and its bytes; continuation: greedy; draft_chain: the drafts that follow the "

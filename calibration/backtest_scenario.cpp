@@ -177,6 +177,9 @@ ReduceFamily read_collectives(const PublishedRow& row, int hidden, model::Collec
     }
     if (!runs_one_shot(implementation)) return ReduceFamily::nccl;
     settings.implementation = Implementation::one_shot;
+    // vLLM's kernel, and the one of SGLang's that comes from it, read from all peers at once
+    // (csrc/custom_all_reduce.cuh); of b12x's it is not known, and writing is assumed.
+    settings.pull = !contains(implementation, "b12x");
     settings.custom_limit_bytes = one_shot_limit(row, implementation, hidden);
     return ReduceFamily::one_shot;
 }
@@ -252,6 +255,9 @@ Expected<bool> read_speculation(const PublishedRow& row, const model::Architectu
 /// vLLM captures graphs of up to 512 tokens unless told otherwise (max_cudagraph_capture_size).
 constexpr int kVllmCapture = 512;
 
+constexpr int kVllmSharedStream = 256;
+constexpr int kSglangSharedStream = 1024;
+
 constexpr int kSparseFullCapture = 16;
 
 Expected<bool> read_engine(const PublishedRow& row, model::EngineSettings& engine) {
@@ -271,6 +277,11 @@ Expected<bool> read_engine(const PublishedRow& row, model::EngineSettings& engin
     }
     engine.decode_launch = mode;
     engine.verify_launch = mode;
+    // Both engines run the shared expert on a stream of its own: vLLM up to 256 tokens
+    // (VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD), SGLang up to 1024 in captured graphs
+    // (DUAL_STREAM_TOKEN_THRESHOLD in the DeepSeek and Qwen models).
+    engine.overlap_shared_experts = vllm || mode == LaunchMode::graph;
+    engine.overlap_token_limit = vllm ? kVllmSharedStream : kSglangSharedStream;
     engine.implementations["experts/int4_g32"] = vllm ? "marlin@vllm" : "marlin@sglang";
     engine.implementations["experts/nvfp4_g16"] =
         contains(notes, "moe-runner b12x") || contains(notes, "moe b12x") || notes.starts_with("b12x") ||

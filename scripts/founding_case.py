@@ -28,6 +28,7 @@ LEVERS = [
     ("two-shot all-reduce over peer access", ["collective.implementation=two_shot"], "needs the driver's ForceP2P"),
     ("hierarchical all-reduce, an island a socket", ["collective.implementation=hierarchical"], "needs the driver's ForceP2P"),
     ("host-staged one-shot", ["collective.implementation=host_staged"], "no peer access needed"),
+    ("shared experts on a second stream", ["engine.overlap_shared_experts=true"], "an eager host launches no faster for it"),
     ("half the all-reduces", ["layout.parallel_blocks=true"], "another function: the model has to be trained for it"),
     ("overlap scheduling (spec v2)", ["engine.overlap_scheduling=true"], ""),
     ("a drafter with acceptance length 2.30",

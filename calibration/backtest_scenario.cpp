@@ -255,9 +255,6 @@ Expected<bool> read_speculation(const PublishedRow& row, const model::Architectu
 /// vLLM captures graphs of up to 512 tokens unless told otherwise (max_cudagraph_capture_size).
 constexpr int kVllmCapture = 512;
 
-constexpr int kVllmSharedStream = 256;
-constexpr int kSglangSharedStream = 1024;
-
 constexpr int kSparseFullCapture = 16;
 
 Expected<bool> read_engine(const PublishedRow& row, model::EngineSettings& engine) {
@@ -277,11 +274,8 @@ Expected<bool> read_engine(const PublishedRow& row, model::EngineSettings& engin
     }
     engine.decode_launch = mode;
     engine.verify_launch = mode;
-    // Both engines run the shared expert on a stream of its own: vLLM up to 256 tokens
-    // (VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD), SGLang up to 1024 in captured graphs
-    // (DUAL_STREAM_TOKEN_THRESHOLD in the DeepSeek and Qwen models).
-    engine.overlap_shared_experts = vllm || mode == LaunchMode::graph;
-    engine.overlap_token_limit = vllm ? kVllmSharedStream : kSglangSharedStream;
+    // engine.overlap_shared_experts stays off, though both engines have a second stream for small batches: what the
+    // simulator lets it save does not show in the cells (docs/backtest.md).
     engine.implementations["experts/int4_g32"] = vllm ? "marlin@vllm" : "marlin@sglang";
     engine.implementations["experts/nvfp4_g16"] =
         contains(notes, "moe-runner b12x") || contains(notes, "moe b12x") || notes.starts_with("b12x") ||

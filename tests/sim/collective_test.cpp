@@ -70,7 +70,7 @@ CollectiveRequest request(int gpus, std::int64_t bytes,
 CollectiveConstants plain_constants() {
     CollectiveConstants c;
     for (TransportConstants* t : {&c.peer, &c.staged, &c.nvlink}) {
-        *t = {0, 0, 1, 1, 0, 0, 0, 0, 1, 1e6};
+        *t = {0, 0, 1, 0, 0, 0, 0, 0, 1, 1e6};
     }
     c.kernel_us = 0;
     c.simple_drain = 0;

@@ -119,7 +119,7 @@ def main():
     lines += [f"- `{name}` = {entry['value']}: {entry['reason']}" for name, entry in fitted.items()]
     lines += [
         "",
-        "Payload does not explain 205 us an all-reduce: 57 KB take about 29 us here. What does is waiting: launched one by",
+        "Payload does not explain 205 us an all-reduce: 57 KB take about 26 us here. What does is waiting: launched one by",
         "one, the pass is bound by the slowest host thread, and the other ranks wait for it inside the NCCL kernel. The",
         "documents' 5 ms of computing is below what reading the weights of 4 tokens takes at full bandwidth (5.6 ms), so part of",
         "the computing was booked elsewhere, or fewer tokens were verified.",

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <set>
+#include <tuple>
 
 #include "calibration/cost_constants.h"
 
@@ -46,6 +47,40 @@ std::vector<BacktestPair> pairs_of(const std::vector<BacktestCell>& cells) {
 
 }  // namespace
 
+double RepeatNoise::limit() const {
+    return std::max(std::log1p(kNoise), sim::kNormal90 * std::hypot(plain, speculating));
+}
+
+RepeatNoise repeat_noise(const std::vector<BacktestCell>& cells,
+                         const std::function<bool(const BacktestCell&)>& take) {
+    // Cells with equal scenarios are predicted alike, to the last bit.
+    using Key = std::tuple<std::string, bool, int, double>;
+    std::map<Key, std::vector<double>> sets;
+    for (const BacktestCell& cell : cells) {
+        if (!take(cell)) continue;
+        sets[{cell.group, cell.speculates, cell.row.concurrency, cell.predicted.value}].push_back(
+            std::log(cell.measured));
+    }
+    std::vector<double> differences[2];
+    for (const auto& [key, rates] : sets) {
+        for (std::size_t i = 0; i < rates.size(); ++i) {
+            for (std::size_t j = i + 1; j < rates.size(); ++j) {
+                differences[std::get<1>(key) ? 1 : 0].push_back(std::fabs(rates[i] - rates[j]));
+            }
+        }
+    }
+    constexpr double kMedianOfNormal = 0.6744897501960817;  // of |x| in standard deviations
+    const auto sigma = [](std::vector<double> values) {
+        return median(std::move(values)) / (std::sqrt(2.0) * kMedianOfNormal);
+    };
+    RepeatNoise noise;
+    noise.plain_pairs = differences[0].size();
+    noise.speculating_pairs = differences[1].size();
+    noise.plain = sigma(std::move(differences[0]));
+    noise.speculating = sigma(std::move(differences[1]));
+    return noise;
+}
+
 BacktestSummary summarise(const BacktestReport& report, const std::string& name,
                           const std::function<bool(const BacktestCell&)>& take) {
     BacktestSummary summary;
@@ -63,11 +98,20 @@ BacktestSummary summarise(const BacktestReport& report, const std::string& name,
     if (summary.cells > 0) summary.coverage_90 = static_cast<double>(held) / static_cast<double>(summary.cells);
     summary.median_error = median(std::move(errors));
     summary.median_absolute_error = median(std::move(absolute));
+    summary.noise = repeat_noise(report.cells, take);
+    if (std::min(summary.noise.plain_pairs, summary.noise.speculating_pairs) < kLeastRepeats) {
+        summary.noise = report.noise;
+    }
     std::vector<double> ratios;
     std::size_t right = 0;
+    std::size_t repeat_right = 0;
     for (const BacktestPair& pair : report.pairs) {
         if (!take(report.cells[pair.plain]) || !take(report.cells[pair.speculative])) continue;
         ratios.push_back(std::fabs(pair.predicted / pair.measured - 1));
+        if (std::fabs(std::log(pair.measured)) > summary.noise.limit()) {
+            ++summary.repeat_pairs;
+            repeat_right += pair.sign_right() ? 1 : 0;
+        }
         if (!pair.beyond_noise()) continue;
         ++summary.sign_pairs;
         right += pair.sign_right() ? 1 : 0;
@@ -76,6 +120,10 @@ BacktestSummary summarise(const BacktestReport& report, const std::string& name,
     summary.speedup_error = median(std::move(ratios));
     if (summary.sign_pairs > 0) {
         summary.sign_right = static_cast<double>(right) / static_cast<double>(summary.sign_pairs);
+    }
+    if (summary.repeat_pairs > 0) {
+        summary.repeat_right =
+            static_cast<double>(repeat_right) / static_cast<double>(summary.repeat_pairs);
     }
     return summary;
 }
@@ -141,6 +189,7 @@ Expected<BacktestReport> Backtest::run(const EngineTerms& terms,
         report.cells.push_back(std::move(cell));
     }
     report.pairs = pairs_of(report.cells);
+    report.noise = repeat_noise(report.cells, [](const BacktestCell&) { return true; });
     report.overall = summarise(report, "all", [](const BacktestCell&) { return true; });
     std::set<std::string> names;
     for (const BacktestCell& cell : report.cells) names.insert(cell.group);

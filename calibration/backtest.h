@@ -8,8 +8,13 @@
 //   median absolute error      median over cells of |error|
 //   speed-up of a pair         tok/s with speculation / tok/s without, of two rows that are else equal
 //   speedup_error              median over pairs of |predicted / measured - 1|
-//   sign_right                 share of pairs on the predicted side of 1, of those beyond the noise: measured
-//                              speed-up outside 1 / (1 + kNoise) .. 1 + kNoise
+//   sign_right                 share of pairs on the predicted side of 1, of those that differ: measured speed-up
+//                              outside 1 / (1 + kNoise) .. 1 + kNoise
+//   repeat noise               cells of which nothing that a scenario holds differs are repeats of one measurement;
+//                              sigma = median over pairs of repeats of |log(a / b)| / (sqrt(2) 0.6745), for plain and
+//                              for speculating cells, of a group where it has kLeastRepeats pairs of both, else of all
+//   sign_right_beyond_repeats  the same share of the pairs with |log speed-up| > kNormal90 hypot(sigma_plain,
+//                              sigma_speculating): what repeats differ by in nine cases of ten says nothing
 //   coverage_90                share of cells whose 90 % interval holds the measurement
 //
 // Worked example: 100 tok/s measured, 90 predicted, interval 80 .. 101: error -0.10, held.
@@ -27,9 +32,19 @@
 
 namespace draftboard::calibration {
 
-/// Two cells of one published table that differ by less say nothing about which is faster: repeated cells
-/// of the same pages differ by about this much.
+/// A measured speed-up closer to 1 than this is no gain and no loss.
 inline constexpr double kNoise = 0.05;
+inline constexpr std::size_t kLeastRepeats = 10;
+
+/// Standard deviation of log(tok/s) between repeats of one measurement.
+struct RepeatNoise {
+    double plain = 0;
+    double speculating = 0;
+    std::size_t plain_pairs = 0;
+    std::size_t speculating_pairs = 0;
+    /// The |log| of a speed-up beyond which its side of 1 is told, at 90 %; at least kNoise's.
+    [[nodiscard]] double limit() const;
+};
 
 struct BacktestCell {
     PublishedRow row;
@@ -65,12 +80,16 @@ struct BacktestSummary {
     double speedup_error = 0;
     std::size_t sign_pairs = 0;  ///< pairs beyond the noise
     double sign_right = 1;       ///< 1 where there are none
+    RepeatNoise noise;
+    std::size_t repeat_pairs = 0;  ///< pairs beyond the repeats' noise
+    double repeat_right = 1;
     double coverage_90 = 0;
 };
 
 struct BacktestReport {
     std::vector<BacktestCell> cells;  ///< in the file's order
     std::vector<BacktestPair> pairs;
+    RepeatNoise noise;  ///< of all cells
     BacktestSummary overall;
     std::vector<BacktestSummary> groups;  ///< by name
     std::map<std::string, std::size_t> skipped;  ///< reason -> rows
@@ -105,6 +124,9 @@ class Backtest {
 /// All rows, with the shipped terms.
 [[nodiscard]] model::Expected<BacktestReport> backtest(const std::vector<PublishedRow>& rows,
                                                        const std::string& data_directory);
+
+[[nodiscard]] RepeatNoise repeat_noise(const std::vector<BacktestCell>& cells,
+                                       const std::function<bool(const BacktestCell&)>& take);
 
 /// Over the cells (and the pairs of which both are) for which `take` holds.
 [[nodiscard]] BacktestSummary summarise(const BacktestReport& report, const std::string& name,

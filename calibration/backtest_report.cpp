@@ -25,16 +25,23 @@ Json summary_json(const BacktestSummary& summary) {
             {"speedup_error", summary.speedup_error},
             {"pairs_beyond_noise", summary.sign_pairs},
             {"sign_right", summary.sign_right},
+            {"repeat_sigma_plain", summary.noise.plain},
+            {"repeat_sigma_speculating", summary.noise.speculating},
+            {"pairs_beyond_repeats", summary.repeat_pairs},
+            {"sign_right_beyond_repeats", summary.repeat_right},
             {"coverage_90", summary.coverage_90}};
 }
 
 std::string summary_line(const BacktestSummary& s) {
     std::string line = fmt::format("{:<44} {:>5} {:>7.1f} % {:>+7.1f} % {:>6.0f} %", s.name, s.cells,
                                    100 * s.median_absolute_error, 100 * s.median_error, 100 * s.coverage_90);
-    if (s.pairs == 0) return line + "       -            -\n";
+    if (s.pairs == 0) return line + "\n";
     line += fmt::format(" {:>5} {:>5.1f} %", s.pairs, 100 * s.speedup_error);
-    if (s.sign_pairs == 0) return line + "      -\n";
-    return line + fmt::format("  {:>4.0f} % of {}\n", 100 * s.sign_right, s.sign_pairs);
+    line += s.sign_pairs == 0 ? fmt::format("  {:>13}", "-")
+                              : fmt::format("  {:>4.0f} % of {:<4}", 100 * s.sign_right, s.sign_pairs);
+    line += fmt::format(" {:>4.0f} %", 100 * std::expm1(s.noise.limit()));
+    if (s.repeat_pairs == 0) return line + "      -\n";
+    return line + fmt::format("  {:>4.0f} % of {}\n", 100 * s.repeat_right, s.repeat_pairs);
 }
 
 /// The largest terms of a cell: "verify.experts 5.0 ms, ...".
@@ -73,6 +80,10 @@ Json backtest_json(const BacktestReport& report) {
     json["speedup_error"] = report.overall.speedup_error;
     json["pairs_beyond_noise"] = report.overall.sign_pairs;
     json["sign_right"] = report.overall.sign_right;
+    json["repeat_sigma_plain"] = report.overall.noise.plain;
+    json["repeat_sigma_speculating"] = report.overall.noise.speculating;
+    json["pairs_beyond_repeats"] = report.overall.repeat_pairs;
+    json["sign_right_beyond_repeats"] = report.overall.repeat_right;
     json["groups"] = Json::array();
     for (const BacktestSummary& group : report.groups) json["groups"].push_back(summary_json(group));
     json["skipped"] = Json::array();
@@ -83,14 +94,15 @@ Json backtest_json(const BacktestReport& report) {
 }
 
 std::string backtest_text(const BacktestReport& report, std::size_t worst) {
-    std::string text = fmt::format("{} of {} rows predicted\n\n{:<44} {:>5} {:>9} {:>9} {:>8} {:>5} {:>7}  {}\n",
+    std::string text = fmt::format("{} of {} rows predicted\n\n{:<44} {:>5} {:>9} {:>9} {:>8} {:>5} {:>7}  {:<13} {:>6}  {}\n",
                                    report.cells.size(), report.rows, "group", "cells", "error", "bias",
-                                   "held 90", "pairs", "speedup", "sign right");
+                                   "held 90", "pairs", "speedup", "sign right", "noise", "sign right");
     for (const BacktestSummary& group : report.groups) text += summary_line(group);
     text += summary_line(report.overall);
     text += "error: median |predicted / measured - 1| of tok/s; bias: its signed median; held 90: cells inside their "
             "90 % interval;\nspeedup: the same error of tok/s with speculation over tok/s without; sign right: of "
-            "the pairs that differ by more than 5 %\n";
+            "the pairs that differ by more than 5 %, then by\nmore than the noise: what repeats of one measurement "
+            "differ by in nine cases of ten, made of a plain and a speculating cell's\n";
     if (!report.skipped.empty()) text += "\nskipped rows\n";
     for (const auto& [reason, count] : report.skipped) text += fmt::format("{:>6}  {}\n", count, reason);
     if (worst == 0) return text;

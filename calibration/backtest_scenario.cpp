@@ -177,6 +177,9 @@ ReduceFamily read_collectives(const PublishedRow& row, int hidden, model::Collec
     }
     if (!runs_one_shot(implementation)) return ReduceFamily::nccl;
     settings.implementation = Implementation::one_shot;
+    // vLLM's kernel, and the one of SGLang's that comes from it, read from all peers at once
+    // (csrc/custom_all_reduce.cuh); of b12x's it is not known, and writing is assumed.
+    settings.pull = !contains(implementation, "b12x");
     settings.custom_limit_bytes = one_shot_limit(row, implementation, hidden);
     return ReduceFamily::one_shot;
 }
@@ -271,6 +274,8 @@ Expected<bool> read_engine(const PublishedRow& row, model::EngineSettings& engin
     }
     engine.decode_launch = mode;
     engine.verify_launch = mode;
+    // engine.overlap_shared_experts stays off, though both engines have a second stream for small batches: what the
+    // simulator lets it save does not show in the cells (docs/backtest.md).
     engine.implementations["experts/int4_g32"] = vllm ? "marlin@vllm" : "marlin@sglang";
     engine.implementations["experts/nvfp4_g16"] =
         contains(notes, "moe-runner b12x") || contains(notes, "moe b12x") || notes.starts_with("b12x") ||

@@ -24,7 +24,7 @@ using sim::NamedConstant;
 namespace {
 
 constexpr double kStep = 1e-3;            // of log(theta), for differences
-constexpr double kEnough = 1e-6;          // relative gain of a round that ends the fit
+constexpr double kEnough = 1e-5;          // relative gain of a round that ends the fit
 constexpr double kEfficiencyLimit = 1.0;  // no kernel moves more than the link carries
 constexpr int kScoutIterations = 8;       // rounds a candidate belief gets before it is judged
 
@@ -50,6 +50,7 @@ class Predictor {
             if (model == models.end()) {
                 model::CollectiveSettings settings;
                 settings.implementation = row.implementation;
+                settings.pull = true;  // the engines' custom kernels read from their peers
                 model = models
                             .emplace(row.implementation,
                                      sim::CollectiveModel(machine_, settings, constants))
@@ -104,7 +105,8 @@ std::vector<NamedConstant> active_constants(const std::vector<Row>& rows,
         } else if (choice.protocol == model::Protocol::ll) {
             in_use.insert(
                 {transport + "ll_hop_us", transport + "ll_trip_us", transport + "ll_efficiency"});
-            if (!exchange) in_use.insert({"ll_drain", "kernel_us"});
+            in_use.insert(transport + "ll_ends_us");
+            if (!exchange) in_use.insert("kernel_us");
         } else if (choice.protocol == model::Protocol::ll128) {
             in_use.insert({transport + "ll128_hop_us", transport + "ll128_trip_us", "kernel_us"});
         } else {
@@ -115,8 +117,7 @@ std::vector<NamedConstant> active_constants(const std::vector<Row>& rows,
             }
         }
         if (exchange) {
-            in_use.insert({"exchange_us", "exchange_peer_us", "exchange_trip_share",
-                           "exchange_channel_gb_s", "exchange_efficiency"});
+            in_use.insert({"exchange_us", "exchange_peer_us", "exchange_channel_gb_s", "exchange_efficiency"});
         }
     }
     std::vector<NamedConstant> active;
@@ -360,6 +361,7 @@ Expected<CollectiveFit> fit_collectives(const std::vector<CollectiveMeasurement>
                 use[static_cast<Eigen::Index>(i)] = 0;
                 held.push_back(i);
             }
+            // From the defaults: the solution of all rows has seen this size.
             const auto without = fitter.solve(prior, prior, use, options.max_iterations);
             if (!without) return tl::unexpected(without.error());
             const auto held_times = predictor.times(without->constants);

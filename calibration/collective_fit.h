@@ -13,8 +13,8 @@
 // candidate is fitted, the one with the least loss is kept, and the losses of all are the evidence
 // for it.
 //
-// Leave-out error: each third of the rows (by position within its operation and world size) is
-// predicted by a fit to the others, so every row is held out once.
+// Held-out error: every message size is left out once, with all its rows of all operations and world
+// sizes, and predicted by a fit to the other sizes: what a size that nobody measured will see.
 
 #include <map>
 #include <string>
@@ -30,7 +30,7 @@ struct CollectiveFitOptions {
     double huber_delta = 0.1;
     double prior_width = 1.0;
     int max_iterations = 40;
-    bool leave_out = true;
+    bool leave_out = true;  ///< one more fit for each message size
     std::string name;    ///< of the calibration
     std::string source;  ///< of the measurements, for the provenance
 };
@@ -47,7 +47,7 @@ struct CollectiveFitPoint {
     model::Implementation implementation = model::Implementation::nccl;
     sim::CollectiveChoice choice;
     double fitted_us = 0;
-    double held_out_us = 0;  ///< 0: not computed
+    double held_out_us = 0;  ///< by a fit without this size; 0: not computed
 };
 
 /// One candidate for what NCCL believes, and how well the rest can then be fitted.
@@ -74,6 +74,10 @@ struct CollectiveFit {
 [[nodiscard]] model::Expected<CollectiveFit> fit_collectives(
     const std::vector<CollectiveMeasurement>& measurements, const model::Machine& machine,
     const CollectiveFitOptions& options = {});
+
+/// A line for each message size: the errors of its rows, predicted by a fit to all other sizes. Empty if nothing was
+/// left out.
+[[nodiscard]] std::string left_out_text(const CollectiveFit& fit);
 
 /// Constants, evidence, errors by operation and world size, and every size: measured, fitted, held
 /// out.

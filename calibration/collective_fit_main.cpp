@@ -42,6 +42,8 @@ int main(int argc, char** argv) {
     app.add_option("-o,--output", out, "calibration file to write");
     app.add_option("--data", data_directory, "data directory, for shipped machines");
     app.add_option("--source", options.source, "where the measurements come from");
+    bool sizes = false;
+    app.add_flag("--leave-out", sizes, "print the errors of each message size, predicted from the others, alone");
     CLI11_PARSE(app, argc, argv);
 
     auto rows = calibration::read_collective_csv(table);
@@ -54,7 +56,7 @@ int main(int argc, char** argv) {
     for (const std::string& name : also) {
         if (name != machine->name) fit->constants.machines.push_back(name);
     }
-    fmt::print("{}", calibration::fit_text(*fit));
+    fmt::print("{}", sizes ? calibration::left_out_text(*fit) : calibration::fit_text(*fit));
     if (!out.empty()) {
         std::ofstream file(out);
         file << sim::to_json(fit->constants).dump(2) << '\n';

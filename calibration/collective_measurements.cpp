@@ -134,11 +134,14 @@ std::optional<model::Implementation> implementation_of(const CollectiveMeasureme
                                                        bool nvlink) {
     if (measurement.label.rfind("nccl", 0) == 0) return model::Implementation::nccl;
     const bool graph = measurement.label.find("_graph") != std::string::npos;
-    const bool custom = measurement.label.find("vLLM_custom") != std::string::npos;
+    const bool vllm = measurement.label.find("vLLM_custom") != std::string::npos;
+    const bool sglang = measurement.label.find("SGLang_Custom") != std::string::npos;
     // vLLM: up to 8 MiB, csrc/custom_all_reduce.cuh switches stages.
     constexpr std::int64_t kCustomLimit = 8 << 20;
-    if (!graph || !custom || measurement.bytes >= kCustomLimit) return std::nullopt;
-    if (!nvlink && measurement.gpus > 2) return std::nullopt;
+    if (!graph || !(vllm || sglang)) return std::nullopt;
+    if (!nvlink && measurement.gpus > 2) return model::Implementation::nccl;
+    if (!vllm) return std::nullopt;  // SGLang's own limits are not known
+    if (measurement.bytes >= kCustomLimit) return model::Implementation::nccl;
     const std::int64_t one_shot_below = measurement.gpus <= 4 ? 512 * 1024 : 256 * 1024;
     return measurement.gpus == 2 || measurement.bytes < one_shot_below
                ? model::Implementation::one_shot

@@ -36,10 +36,10 @@ inline constexpr std::size_t kMaxMeasurements = 1'000'000;
 [[nodiscard]] model::Expected<std::vector<CollectiveMeasurement>> read_collective_csv(
     const std::string& path);
 
-/// What a label means: "nccl..." is NCCL; a custom all-reduce replayed in a graph is one_shot up to
-/// 512 KiB over two to four GPUs and 256 KiB over more, then two_shot (vLLM 0.24); it needs NVLink
-/// or two GPUs, else the engine itself uses NCCL. Eager and other labels: nullopt, their time is
-/// the launch's.
+/// What a label means: "nccl..." is NCCL; vLLM's custom all-reduce replayed in a graph is one_shot up to
+/// 512 KiB over two to four GPUs and 256 KiB over more, then two_shot (vLLM 0.24), up to 8 MiB. vLLM's and
+/// SGLang's need NVLink or two GPUs; elsewhere, and vLLM's from 8 MiB on, the engine itself calls NCCL, and the
+/// row is one of NCCL's. Eager and other labels: nullopt, their time is the launch's.
 [[nodiscard]] std::optional<model::Implementation> implementation_of(
     const CollectiveMeasurement& measurement, bool nvlink);
 

@@ -11,11 +11,12 @@
 //          steps 2(n-1) all_reduce, n-1 all_gather, reduce_scatter; loops = ceil(m / chunk)
 //   Simple d_h = m c / x_h       x_h: max-min share of hop h, at most what c channels move;
 //                                up to 2 slices, chunk 2 MiB
-//   LL     d_h = w / x_h + (K - 1) max(trip, w / x_h)
-//                                K = ceil(m / (8 threads)) trips, w = 16 threads c bytes on the
+//   LL     d_h = K max(trip, w / x_h) in K slices over switches, w / x_h for K = 1; through a CPU
+//          or its memory w / x_h + (K - 1) max(trip, w / x_h), the step arriving as a whole
+//                                K = ceil(m / (8 threads)) trips = slices, w = 2 m c / K bytes on the
 //                                wire a trip, chunk 32 KiB
 //   LL128  as LL, with trips of 60 bytes a thread and wire = payload * 128 / 120
-//   drain  the last receive: LL ll_drain (K - 1) trip, Simple simple_drain m c / x
+//   drain  the ends: LL (K - 1) max(0, ll_ends - max(trip, w / x)), Simple simple_drain m c / x
 //   tree   (a chain in one node) up and down at once; NVLS: S over the NVLinks once
 //   all_to_all  all pairs at once; one_shot: S to all others; two_shot: S/n to all, twice
 // Worked example (8 GPUs, LL, 64 KiB, 2 channels, staged hops of 1.4 us): m = 4 KiB = 1 trip,

@@ -46,9 +46,14 @@ TransportConstants default_transport(Transport transport) {
     // latency is about 0.7 us of it (0.68-1.07 measured). Eight GPUs then need 20.6 us, as
     // 19.8-20.9 us measured (rtx6kpro, 16 KiB).
     c.ll_hop_us = 0.3;
-    c.ll_trip_us =
-        0.5;  // a loop that polls its own memory: two DRAM latencies of about 0.25 us; derived
+    // A loop that polls its own memory, whose line has come while the one before it was handled: 57,344 bytes over
+    // eight GPUs are two trips on one channel and take 24.5 us, 65,536 are one on each of two and take 22.1: 0.17 us
+    // for each of 14 steps (rtx6kpro@e2c2b95, NCCL 2.30.3).
+    c.ll_trip_us = 0.2;
     c.ll_efficiency = 0.9;
+    // Gathers and all-reduces of one table differ by the steps between the ends: 0.5 us a trip there and 1.06 us
+    // at both ends over peers, 1.3 and 1.4 us through host memory (aiconfigurator tables, RTX PRO 6000).
+    c.ll_ends_us = 1.06;
     c.ll128_hop_us = 1.5;  // 2.5 us a hop (tuning.cc) less the route
     c.ll128_trip_us = 0.8;
     // 48.2 us for 32 KiB over 8 GPUs with Simple (rtx6kpro@e2c2b95, results.md): 3.1 us a hop with
@@ -62,6 +67,7 @@ TransportConstants default_transport(Transport transport) {
         c.ll_hop_us =
             0.5;  // 13.2-13.9 us for small messages over four GPUs (rtx6kpro): 1.4 us a hop
         c.simple_hop_us = 3.0;
+        c.ll_ends_us = 1.4;
         c.ll_trip_us = 1.2;  // polling host memory is a read round trip: 0.72-1.45 us (p2pmark)
         c.simple_efficiency = 0.55;  // 14.9 GB/s over SHM on 8 RTX 4090 whose links copy at 26.3
     }
@@ -69,6 +75,7 @@ TransportConstants default_transport(Transport transport) {
         // 0.6 / 1.9 / 3.4 us a hop (tuning.cc), of which the route has 0.6.
         c.ll_hop_us = 0.1;
         c.ll_efficiency = 0.8;
+        c.ll_trip_us = 0.5;
         c.ll128_hop_us = 1.3;
         c.ll128_trip_us = 0.6;
         c.simple_hop_us = 2.0;
@@ -98,10 +105,11 @@ const std::vector<NamedConstant>& named_constants() {
         std::vector<NamedConstant> list;
         const std::array<std::pair<const char*, T C::*>, 3> transports = {
             {{"peer", &C::peer}, {"staged", &C::staged}, {"nvlink", &C::nvlink}}};
-        const std::array<std::pair<const char*, double T::*>, 9> fields = {{
+        const std::array<std::pair<const char*, double T::*>, 10> fields = {{
             {"ll_hop_us", &T::ll_hop_us},
             {"ll_trip_us", &T::ll_trip_us},
             {"ll_efficiency", &T::ll_efficiency},
+            {"ll_ends_us", &T::ll_ends_us},
             {"ll128_hop_us", &T::ll128_hop_us},
             {"ll128_trip_us", &T::ll128_trip_us},
             {"simple_hop_us", &T::simple_hop_us},
@@ -115,15 +123,13 @@ const std::vector<NamedConstant>& named_constants() {
                                 transport.second, field.second});
             }
         }
-        const std::array<std::pair<const char*, double C::*>, 17> scalars = {{
+        const std::array<std::pair<const char*, double C::*>, 15> scalars = {{
             {"kernel_us", &C::kernel_us},
-            {"ll_drain", &C::ll_drain},
             {"simple_drain", &C::simple_drain},
             {"nvls_us", &C::nvls_us},
             {"nvls_efficiency", &C::nvls_efficiency},
             {"exchange_us", &C::exchange_us},
             {"exchange_peer_us", &C::exchange_peer_us},
-            {"exchange_trip_share", &C::exchange_trip_share},
             {"exchange_channel_gb_s", &C::exchange_channel_gb_s},
             {"exchange_efficiency", &C::exchange_efficiency},
             {"custom_us", &C::custom_us},

@@ -30,6 +30,8 @@ struct TransportConstants {
     /// LL: period of one trip of a thread block (512 threads x 8 bytes) round its loop.
     double ll_trip_us = 0;
     double ll_efficiency = 1;  ///< share of the links' capacity that a burst of LL stores reaches
+    /// LL: a further trip of the first step, which only sends, and one of the last, which only receives, together.
+    double ll_ends_us = 0;
     double ll128_hop_us = 0;
     double ll128_trip_us = 0;  ///< LL128: trip of 640 threads x 15 bytes x 4
     /// Simple: post, fence, poll of one step, beyond the route's latency.
@@ -63,10 +65,8 @@ struct CollectiveConstants {
     /// A ring kernel's start and end, replayed or queued back to back. NCCL's base latency of ring
     /// LL, 6.6 us (2.30.7, src/graph/tuning.cc), includes the launch.
     double kernel_us = 5.0;
-    /// The last receive of a ring relative to a send: LL's further trips, Simple's bytes. It takes
-    /// the place of a send but leaves nothing on the wire; between 0.5 and 1 on three systems
-    /// (aiconfigurator tables).
-    double ll_drain = 0.7;
+    /// Simple: the last receive of a ring relative to a send. It takes the place of a send but leaves
+    /// nothing on the wire; between 0.5 and 1 on three systems (aiconfigurator tables).
     double simple_drain = 0.5;
 
     /// NVLS: start and barrier. 25 us in tuning.cc; 14-18 us measured on H200.
@@ -77,13 +77,12 @@ struct CollectiveConstants {
     // all_to_all: aiconfigurator tables, RTX PRO 6000.
     double exchange_us = 6.0;            ///< kernel start and end
     double exchange_peer_us = 0.5;       ///< each further peer
-    double exchange_trip_share = 0.75;   ///< LL trips of all peers that do not overlap
     double exchange_channel_gb_s = 7.5;  ///< Simple: a block that sends and receives at once
     double exchange_efficiency = 0.8;    ///< Simple: of what a ring reaches, with all pairs at once
 
     // one_shot, two_shot, host_staged.
-    /// Kernel and flags: 4.5 us over two GPUs in all (aiconfigurator tables).
-    double custom_us = 3.5;
+    /// Kernel and flags: 4.5 us over two GPUs in all, of which a read's round trip is 1.4 (aiconfigurator tables).
+    double custom_us = 3.1;
     /// Share of the links that its loads and stores reach: 0.72 over two GPUs (same tables), 0.63
     /// over four (95.6 us for 1 MiB, rtx6kpro one-shot).
     double custom_efficiency = 0.65;

@@ -59,6 +59,10 @@ void CollectiveNetwork::add(const Route& route, TransferKind kind, TransferPath&
             weight *= capacity.write_gb_s / capacity.read_gb_s;
         }
         path.uses.push_back({2 * hop.link + (hop.forward ? 0 : 1), weight});
+        for (const int end : {link.a, link.b}) {
+            path.through_cpu = path.through_cpu || machine_.nodes[static_cast<std::size_t>(end)].kind ==
+                                                       model::NodeKind::numa_node;
+        }
     }
     path.rate_cap = std::min(path.rate_cap, route.bottleneck_gb_s * kBytesPerGb);
     path.latency_us += route.latency_ns * 1e-3;

@@ -22,6 +22,7 @@ struct TransferPath {
     double latency_us = 0;
     int source = 0;            ///< GPU ordinal
     int group = -1;            ///< index into groups(): writes up the uplink of a switch, which may collapse
+    bool through_cpu = false;  ///< crosses a NUMA node: a CPU, or its memory
     double kernel_factor = 1;  ///< how many times slower a kernel's own loads and stores are
 };
 

@@ -26,9 +26,10 @@ double pipeline_us(const RingSchedule& schedule, const std::vector<double>& rate
     for (int step = 0; step < schedule.steps; ++step) {
         for (std::size_t r = 0; r < ranks; ++r) {
             const std::size_t before = r == 0 ? ranks - 1 : r - 1;
+            const RingHop& hop = schedule.hops[before];
             for (std::size_t j = 0; j < slices; ++j) {
-                const double arrived =
-                    step == 0 ? 0 : end[before * slices + j] + schedule.hops[before].latency_us;
+                const std::size_t needed = hop.streams ? j : slices - 1;
+                const double arrived = step == 0 ? 0 : end[before * slices + needed] + hop.latency_us;
                 free[r] = std::max(free[r], arrived) + duration[r];
                 next[r * slices + j] = free[r];
             }
@@ -86,8 +87,10 @@ struct RingRun {
         sending[r] = 0;
         ++sent[r];
         const std::size_t to = (r + 1) % schedule.hops.size();
-        engine.schedule_after(from_us(schedule.hops[r].latency_us), [this, to] {
-            ++arrived[to];
+        const bool streams = schedule.hops[r].streams;
+        const bool step_left = sent[r] % slices() == 0;
+        engine.schedule_after(from_us(schedule.hops[r].latency_us), [this, to, streams, step_left] {
+            if (streams || step_left) arrived[to] += streams ? 1 : slices();
             last = engine.now();
             try_send(to);
         });

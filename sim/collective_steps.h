@@ -5,6 +5,7 @@
 // the ring.
 //
 //   send(r, s, j) starts at   max( end(r, previous slice), end(r-1, s-1, j) + L_{r-1} )
+//                             over a hop that does not stream  end(r-1, s-1, last) + L_{r-1}
 //   and lasts                 d_r = max( b / (J x_r), f_r / J ) + o
 //   b bytes a step on the wire   J slices                x_r rate of hop r
 //   f_r least time of a step     o stop at each slice    L_r latency of hop r
@@ -33,6 +34,7 @@ struct RingHop {
     double rate_cap = 0;    ///< bytes/s
     double latency_us = 0;  ///< of the route and the protocol's handshake
     double least_us = 0;    ///< what a step takes even on an idle link
+    bool streams = true;    ///< slices are passed on one by one; else a step arrives as a whole
 };
 
 struct RingSchedule {

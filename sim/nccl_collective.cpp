@@ -104,9 +104,13 @@ NcclCollectives::RingPlan NcclCollectives::plan_ring(const Ring& ring, Operation
     schedule.steps =
         static_cast<int>(operation == OperationKind::all_reduce ? 2 * (n - 1) : n - 1);
     if (operation == OperationKind::send_receive) schedule.steps = 1;
+    // A trip waits for no more than the trip of the step before with the same lines, so trips follow each other as
+    // slices do: seen on hops over switches (8 and 16 GPUs, rtx6kpro@e2c2b95, b12x#139). Hops through a CPU or its
+    // memory show their latency at every step: times grow by the same trip from the first on (L40S and RTX PRO 6000
+    // without peer access, two Turin sockets with it).
     schedule.slices = simple ? std::clamp(static_cast<int>(std::ceil(piece / kLeastSliceBytes)),
                                           1, kSimpleSlices)
-                             : 1;
+                             : static_cast<int>(plan.trips);
     schedule.bytes = piece * channels * expansion;
 
     std::vector<TransferPath> paths;
@@ -120,7 +124,7 @@ NcclCollectives::RingPlan NcclCollectives::plan_ring(const Ring& ring, Operation
     }
     plan.rates = shared_rates(network_, paths);
     double slowest = std::numeric_limits<double>::infinity();
-    double slowest_trip = 0;
+    double ends_us = 0;
     for (std::size_t r = 0; r < paths.size(); ++r) {
         const TransportConstants& c = of(paths[r].transport);
         RingHop hop;
@@ -130,10 +134,13 @@ NcclCollectives::RingPlan NcclCollectives::plan_ring(const Ring& ring, Operation
                          (simple ? c.simple_hop_us : (ll ? c.ll_hop_us : c.ll128_hop_us));
         if (simple) schedule.slice_us = std::max(schedule.slice_us, c.simple_slice_us);
         if (!simple && plan.trips > 1) {
-            const double first = trip * channels * expansion / plan.rates[r] * 1e6;
-            const double period = std::max(ll ? c.ll_trip_us : c.ll128_trip_us, first);
-            slowest_trip = std::max(slowest_trip, period);
-            hop.least_us = first + (plan.trips - 1) * period;
+            const double trip_us = ll ? c.ll_trip_us : c.ll128_trip_us;
+            hop.streams = !paths[r].through_cpu;
+            const double wire_us = schedule.bytes / plan.trips / plan.rates[r] * 1e6;
+            const double period = std::max(trip_us, wire_us);
+            hop.least_us = hop.streams ? plan.trips * trip_us : wire_us + (plan.trips - 1) * period;
+            // The first step's bytes take the wire as long as any other's.
+            if (ll) ends_us = std::max(ends_us, (plan.trips - 1) * (c.ll_ends_us - period));
         }
         slowest = std::min(slowest, plan.rates[r]);
         plan.hop_us += hop.latency_us / n;
@@ -141,7 +148,7 @@ NcclCollectives::RingPlan NcclCollectives::plan_ring(const Ring& ring, Operation
     }
     plan.slowest_gb_s = slowest * 1e-9;
     plan.drain_us = simple ? constants_.simple_drain * schedule.bytes / slowest * 1e6
-                           : constants_.ll_drain * (plan.trips - 1) * slowest_trip;
+                           : ends_us;
     return plan;
 }
 
@@ -159,7 +166,7 @@ Terms NcclCollectives::price_ring(const Ring& ring, OperationKind operation, dou
     terms.formula = fmt::format(
         "ring {}: kernel {:.2f} us + {:.0f} loop(s) x ({} steps of {:.0f} B on the wire at "
         "{:.2f} GB/s over "
-        "{} channel(s), hops {:.2f} us, {} trip(s): {:.2f} us + last receive {:.2f} us) = "
+        "{} channel(s), hops {:.2f} us, {} trip(s): {:.2f} us + ends {:.2f} us) = "
         "{:.2f} us",
         to_name(choice.protocol), constants_.kernel_us, plan.loops, plan.schedule.steps,
         plan.schedule.bytes, plan.slowest_gb_s, choice.channels, plan.hop_us, plan.trips,
@@ -258,7 +265,7 @@ Expected<Terms> NcclCollectives::price_exchange(const CollectiveRequest& request
     for (const TransferPath& raw : *pairs) {
         const TransportConstants& c = of(raw.transport);
         hop_us = std::max(hop_us, raw.latency_us + (simple ? c.simple_hop_us : c.ll_hop_us));
-        trip_us = std::max(trip_us, c.ll_trip_us);
+        trip_us = std::max(trip_us, 0.5 * c.ll_ends_us);  // senders and receivers are blocks of their own
         const double share = simple ? constants_.exchange_efficiency : 1.0;
         paths.push_back(with_efficiency(raw, share * efficiency(raw, choice.protocol)));
     }
@@ -280,7 +287,7 @@ Expected<Terms> NcclCollectives::price_exchange(const CollectiveRequest& request
             per_peer * (n - 1) / (choice.channels * constants_.exchange_channel_gb_s * 1e3);
     } else {
         const double trips = per_peer * (n - 1) / (512 * kLlBytesPerThread);
-        blocks_us = trips * trip_us * constants_.exchange_trip_share;
+        blocks_us = trips * trip_us;
     }
     terms.transport_us = std::max(wire_us, blocks_us);
     terms.formula = fmt::format(

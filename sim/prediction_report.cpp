@@ -55,6 +55,17 @@ Json collectives_json(const PassCost& pass) {
             {"wait_ms_of_the_most_waiting_rank", pass.slowest_wait_ms}};
 }
 
+/// By what law tokens choose experts: it decides how many of them a batch reads.
+std::string routing_text(const model::Routing& routing) {
+    switch (routing.kind) {
+        case model::RoutingKind::uniform: return "uniform";
+        case model::RoutingKind::power_law:
+            return fmt::format("power law, exponent {:g}, draft overlap {:g}", routing.alpha, routing.draft_overlap);
+        case model::RoutingKind::trace: return "trace " + routing.trace_file;
+    }
+    return "?";
+}
+
 std::string name_or(const std::string& name, const std::string& fallback) {
     return name.empty() ? fallback : name;
 }
@@ -96,6 +107,7 @@ Json prediction_json(const model::Scenario& scenario, const Prediction& p,
     provenance["machine"] = scenario.machine.name;
     provenance["kernels"] = name_or(constants.kernel_calibration, "datasheet");
     provenance["collectives"] = name_or(constants.collective_calibration, "published constants");
+    provenance["routing"] = routing_text(scenario.routing);
     provenance["seed"] = scenario.seed;
     provenance["acceptance_source"] = scenario.speculation.acceptance.source;
     provenance["assumptions"] = scenario.speculation.acceptance.assumptions;
@@ -175,9 +187,10 @@ std::string prediction_text(const model::Scenario& scenario, const Prediction& p
             ms(TermKind::transport), ms(TermKind::wait));
     }
     text += "\n" + memory_text(p.memory);
-    text += fmt::format("\nCoverage: {}. Kernels: {}; collectives: {}.\n", to_name(p.coverage),
+    text += fmt::format("\nCoverage: {}. Kernels: {}; collectives: {}. Routing: {}.\n", to_name(p.coverage),
                         name_or(constants.kernel_calibration, "datasheet"),
-                        name_or(constants.collective_calibration, "published constants"));
+                        name_or(constants.collective_calibration, "published constants"),
+                        routing_text(scenario.routing));
     for (const auto& [name, value] : scenario.constants) {
         const auto reason = scenario.constant_reasons.find(name);
         text += fmt::format("  set by the scenario: {} = {}", name, value);

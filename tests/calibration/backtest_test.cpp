@@ -186,6 +186,31 @@ TEST(Backtest, Pairs_within_the_noise_do_not_count_for_the_sign) {
     EXPECT_NEAR(all.speedup_error, std::abs(1.1 / 1.3 - 1), 1e-12);  // the middle of 0.13, 0.15, 0.50
 }
 
+TEST(Backtest, What_repeats_of_one_measurement_differ_by_is_no_gain) {
+    // Repeats: equal scenarios, so equal predictions. Plain 100, 110: sigma = ln 1.1 / (sqrt 2 x 0.6745) = 0.0999;
+    // speculating 100, 120: 0.1911. Nine pairs of ten lie within 1.645 x hypot = 0.355: a factor 1.426.
+    BacktestReport report;
+    for (const double measured : {100.0, 110.0, 100.0, 120.0}) {
+        report.cells.push_back(cell(105, 90, 120));
+        report.cells.back().measured = measured;
+        report.cells.back().speculates = report.cells.size() > 2;
+    }
+    const RepeatNoise noise = repeat_noise(report.cells, everything);
+    EXPECT_EQ(noise.plain_pairs, 1u);
+    EXPECT_NEAR(noise.plain, std::log(1.1) / (std::sqrt(2.0) * 0.67449), 1e-5);
+    EXPECT_NEAR(noise.speculating, std::log(1.2) / (std::sqrt(2.0) * 0.67449), 1e-5);
+    EXPECT_NEAR(noise.limit(), 1.64485 * std::hypot(noise.plain, noise.speculating), 1e-4);
+    report.noise = noise;  // too few repeats in a group of its own: those of all
+    report.pairs = {{0, 2, 1.3, 0.9}, {0, 2, 1.5, 1.1}};
+    const BacktestSummary all = summarise(report, "all", everything);
+    EXPECT_EQ(all.sign_pairs, 2u);
+    EXPECT_NEAR(all.sign_right, 0.5, 1e-12);
+    EXPECT_EQ(all.repeat_pairs, 1u);
+    EXPECT_NEAR(all.repeat_right, 1.0, 1e-12);
+    // Without repeats the limit is that of a gain at all.
+    EXPECT_NEAR(RepeatNoise{}.limit(), std::log1p(kNoise), 1e-12);
+}
+
 TEST(Backtest, The_fixture_is_predicted_and_its_pair_is_found) {
     const auto report = backtest(fixture(), kData);
     ASSERT_TRUE(report) << report.error().to_text();

@@ -70,10 +70,9 @@ CollectiveRequest request(int gpus, std::int64_t bytes,
 CollectiveConstants plain_constants() {
     CollectiveConstants c;
     for (TransportConstants* t : {&c.peer, &c.staged, &c.nvlink}) {
-        *t = {0, 0, 1, 0, 0, 0, 0, 1, 1e6};
+        *t = {0, 0, 1, 0, 0, 0, 0, 0, 1, 1e6};
     }
     c.kernel_us = 0;
-    c.ll_drain = 0;
     c.simple_drain = 0;
     return c;
 }
@@ -84,7 +83,7 @@ RingSchedule even_schedule(int ranks, int steps, double bytes, double rate, doub
     schedule.steps = steps;
     schedule.slices = slices;
     schedule.bytes = bytes;
-    for (int r = 0; r < ranks; ++r) schedule.hops.push_back({{{r, 1.0}}, rate, latency_us, 0});
+    for (int r = 0; r < ranks; ++r) schedule.hops.push_back({{{r, 1.0}}, rate, latency_us, 0, true});
     return schedule;
 }
 
@@ -99,6 +98,19 @@ TEST(RingSteps, A_second_slice_hides_the_latency_of_the_first) {
     // Slices of 2 us: sends follow each other without a gap, 6 * 4 us, and the last arrives 1 us
     // later.
     EXPECT_NEAR(pipeline_us(schedule, std::vector<double>(4, 25e9)), 25, 1e-9);
+}
+
+TEST(RingSteps, A_hop_that_does_not_stream_shows_its_latency_at_every_step) {
+    // Two slices, but a step arrives as a whole: 6 * (4 us + 1 us), as with one slice; the event simulation agrees.
+    RingSchedule schedule = even_schedule(4, 6, 100e3, 25e9, 1, 2);
+    for (RingHop& hop : schedule.hops) hop.streams = false;
+    EXPECT_NEAR(pipeline_us(schedule, std::vector<double>(4, 25e9)), 30, 1e-9);
+    EXPECT_NEAR(simulate_ring_us(schedule, std::vector<double>(4, 25e9)), 30, 1e-4);
+    // One such hop of four: data go round once and a half, and meet it twice at most.
+    for (std::size_t r = 1; r < 4; ++r) schedule.hops[r].streams = true;
+    const double one = pipeline_us(schedule, std::vector<double>(4, 25e9));
+    EXPECT_GT(one, 25.0);
+    EXPECT_LE(one, 25.0 + 2 * (2 + 1) + 1e-9);
 }
 
 TEST(RingSteps, The_recurrence_is_exact_on_even_rings) {
@@ -549,9 +561,21 @@ TEST(CollectiveAgainstPublished, The_same_box_with_a_graph_file) {
                      0.10, 0.20);
 }
 
+TEST(CollectiveAgainstPublished, NCCL_over_switches_hides_hops_behind_further_trips) {
+    // Constants are those of hosts without switches; hop by hop, 168 KiB over 16 GPUs would come to 63 us.
+    CollectiveSettings settings;
+    settings.peer_level = model::PathType::sys;
+    settings.graph_file = true;
+    expect_published("8x-rtx-pro-6000-flat", 8, settings,
+                     {{4096, 17.34}, {16384, 17.31}, {65536, 25.21}, {262144, 24.96}, {1048576, 81.08}, {4194304, 182.44}},
+                     0.16, 0.35);
+    expect_published("16x-rtx-pro-6000-flat", 16, settings, {{14336, 36.07}, {114688, 39.65}, {172032, 39.34}}, 0.21, 0.27);
+}
+
 TEST(CollectiveAgainstPublished, One_shot_over_four_GPUs) {
     CollectiveSettings settings;
     settings.implementation = Implementation::one_shot;
+    settings.pull = true;
     expect_published("4x-rtx-pro-6000", 4, settings,
                      {{8192, 6.45},
                       {16384, 7.7},

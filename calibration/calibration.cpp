@@ -140,6 +140,7 @@ sim::KernelConstants read_constants(const JsonReader& reader) {
     constants.rate_tflops = reader.number_or("rate_tflops", 0, 0, 1e9);
     constants.head_tile = reader.number_or("head_tile", sim::kMlaHeadTile, 1, 1024);
     constants.relative_error = reader.number("relative_error", 0, 100);
+    constants.common_error = reader.number_or("common_error", 0, 0, 100);
     constants.m_low = reader.number_or("m_low", 0, 0, 1e18);
     constants.m_high = reader.number_or("m_high", 0, 0, 1e18);
     if (constants.m_low > constants.m_high) reader.problem("m_low", "must not be above m_high");
@@ -191,6 +192,7 @@ Json constants_json(const sim::KernelConstants& constants) {
     }
     json["residuals"] = std::move(residuals);
     json["relative_error"] = rounded(constants.relative_error);
+    if (constants.common_error > 0) json["common_error"] = rounded(constants.common_error);
     json["m_low"] = constants.m_low;
     json["m_high"] = constants.m_high;
     json["points"] = constants.points;

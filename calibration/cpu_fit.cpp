@@ -283,6 +283,34 @@ CpuPassOverhead fit_pass_overhead(const std::vector<const CpuMeasuredPass*>& pas
 
 namespace {
 
+/// How well each entry meets the sum of its operations over a pass: rms of log(predicted / measured), by the whole fit.
+void state_common_errors(const std::vector<CpuMeasuredPass>& passes, const model::GpuSpec& gpu, sim::KernelTable& kernels) {
+    std::map<int, sim::KernelModel> models;
+    std::map<sim::KernelKey, std::pair<double, double>> squares;  // sum, count
+    for (const CpuMeasuredPass& pass : passes) {
+        const int ranks = pass.key.ranks;
+        const auto model = models.try_emplace(ranks, gpu, kernels_for_ranks(kernels, ranks), sim::ImplementationChoice{}).first;
+        std::map<sim::KernelKey, std::pair<double, double>> sums;  // predicted, measured
+        for (std::size_t i = 0; i < pass.plan.operations.size(); ++i) {
+            if (model::is_collective(pass.plan.operations[i].kind) || !(pass.us[i] > kLeastUs)) continue;
+            const sim::KernelTime time = model->second.time(pass.plan.operations[i]);
+            auto& [predicted, measured] = sums[time.key];
+            predicted += time.us;
+            measured += pass.us[i];
+        }
+        for (const auto& [key, sum] : sums) {
+            const double error = std::log(std::max(sum.first, kLeastUs) / sum.second);
+            auto& [square, count] = squares[fmt::format("{}@{}", key, ranks)];
+            square += error * error;
+            count += 1;
+        }
+    }
+    for (const auto& [key, sum] : squares) {
+        const auto entry = kernels.entries.find(key);
+        if (entry != kernels.entries.end()) entry->second.common_error = std::max(kLeastError, std::sqrt(sum.first / sum.second));
+    }
+}
+
 /// Host constants of one number of ranks.
 void fit_host(const std::vector<CpuHostSample>& samples, int ranks, std::map<std::string, double>& values) {
     constexpr std::size_t kUnknowns = 4;  // step, cycle, draft call, sequence
@@ -341,6 +369,7 @@ Expected<CpuFit> fit_cpu(const std::vector<CpuMeasuredPass>& passes, const CpuMe
         return model::fail(ErrorCode::invalid_input, "no kernel could be fitted", "calibration",
                            out.notes.empty() ? "" : out.notes.back());
     }
+    state_common_errors(passes, gpu, out.kernels);
     auto shared = fit_collectives(collectives);
     if (!shared) return tl::unexpected(shared.error());
     const double sigma = run_sigma_of(passes);

@@ -9,6 +9,7 @@
 //   pass           T - sum of operations = launch + collectives skew + skew_share sum of kernels       by number of ranks
 //   cycle          C - sum of passes = cycle (or step) + calls draft_call + sequences sequence
 //   run_sigma      sd of log(median of later rounds / median of earlier rounds) / sqrt 2: what one median differs from the next
+//   common_error   rms over passes of log(sum of an entry's predictions / sum of its measured times): what a pass's total sees of it
 // Relative errors of kernels and collectives are of rows that the fit left out (five parts, each predicted by the other four).
 
 #include <string>

@@ -11,6 +11,7 @@
 
 #include "calibration/cpu_calibration.h"
 #include "cli/inference_options.h"
+#include "cli/interrupt.h"
 #include "cli/progress_bar.h"
 
 namespace draftboard::cli {
@@ -149,19 +150,27 @@ void run(const Options& options, CommandContext& context) {
     ProgressBar bar(context.quiet || context.json);
     auto saved = Clock::now();
     std::optional<model::Error> failed;
+    const Interrupt interrupt;
     const auto result = calibration::calibrate_cpu(of_run, *progress, [&](const auto& so_far, double share, const std::string& step) {
         bar.show(share, step);
-        if (partial.empty() || std::chrono::duration<double>(Clock::now() - saved).count() < kSaveSeconds) return true;
+        const bool stop = interrupt.flag();
+        const bool due = stop || std::chrono::duration<double>(Clock::now() - saved).count() >= kSaveSeconds;
+        if (partial.empty() || !due) return !stop;
         if (auto written = write_file(partial, to_json(so_far).dump() + "\n"); !written) {
             failed = written.error();
             return false;
         }
         saved = Clock::now();
-        return true;
+        return !stop;
     });
     bar.clear();
     if (failed) return context.report(*failed);
     if (!result) return context.report(result.error());
+    if (!result->complete) {
+        context.note(partial.empty() ? "stopped" : "stopped; " + partial + " holds what is done, --resume goes on from it");
+        context.exit_code = kInterrupted;
+        return;
+    }
     if (!options.output.empty()) {
         if (auto written = write_file(options.output, calibration::to_text(result->calibration)); !written) {
             return context.report(written.error());

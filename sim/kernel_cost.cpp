@@ -360,6 +360,9 @@ KernelTime KernelModel::price(const model::Operation& operation, bool with_formu
                            match.substitute ? kSubstituteError : 0.0);
     }
     time.relative_uncertainty = error;
+    // Beyond the measured range the fit is off for all operations alike.
+    const bool told_apart = constants.common_error > 0 && error == constants.relative_error;
+    time.common_uncertainty = told_apart ? std::min(constants.common_error, error) : error;
     if (with_formula) {
         const double residual = residual_factor(constants.residuals, work.m);
         time.formula = fmt::format(

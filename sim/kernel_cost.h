@@ -63,6 +63,9 @@ struct KernelConstants {
     double head_tile = kMlaHeadTile;  ///< MLA attention: heads are multiplied in tiles of this many, full or not
     std::vector<ResidualPoint> residuals;  ///< sorted by log2_m; held constant outside
     double relative_error = 0.3;           ///< standard deviation of log(measured / fitted)
+    /// The same of the sum over a pass's operations of this entry: what they share and more of them do not even out.
+    /// 0: not told apart, they err together.
+    double common_error = 0;
     double m_low = 0;                      ///< range of m the fit saw; beyond: extrapolated. 0, 0: any
     double m_high = 0;
     int points = 0;                        ///< measurements behind the fit, 0: none
@@ -90,6 +93,7 @@ struct KernelTime {
     double us = 0;
     double occupied_us = 0;  ///< max(b, f), at most us: what a kernel beside it can't use meanwhile
     double relative_uncertainty = 0;
+    double common_uncertainty = 0;  ///< of a pass's operations of this entry together
     Coverage coverage = Coverage::datasheet;
     KernelKey key;        ///< the entry that priced it
     std::string formula;  ///< with numbers; only filled by explain()

@@ -122,6 +122,7 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
             worked = 0;
             info.coverage = time->coverage;
             info.relative_uncertainty = time->relative_uncertainty;
+            info.common_uncertainty = time->relative_uncertainty;
             for (const std::string& remark : time->remarks) {
                 if (std::find(pass.remarks.begin(), pass.remarks.end(), remark) ==
                     pass.remarks.end()) {
@@ -142,6 +143,7 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
             info.term = term_of(operation);
             info.coverage = time.coverage;
             info.relative_uncertainty = time.relative_uncertainty;
+            info.common_uncertainty = time.common_uncertainty;
             if (fused_all_reduce_norm && after_all_reduce && operation.kind == OperationKind::norm) {
                 priced.kernel = 0;  // the residual add and norm run in the all-reduce kernel's epilogue
                 priced.fused = true;
@@ -206,11 +208,11 @@ PassCost pass_cost(const PricedPass& pass, const PassTimes& times, const HostCon
             if (operation.collective) {
                 wait += static_cast<double>(at.wait);
                 of(TermKind::latency)
-                    .add(static_cast<double>(operation.latency), info.relative_uncertainty, info.coverage);
+                    .add(static_cast<double>(operation.latency), info.common_uncertainty, info.coverage);
                 of(TermKind::transport)
-                    .add(static_cast<double>(operation.transport), info.relative_uncertainty, info.coverage);
+                    .add(static_cast<double>(operation.transport), info.common_uncertainty, info.coverage);
             } else {
-                of(info.term).add(static_cast<double>(at.end - at.start), info.relative_uncertainty,
+                of(info.term).add(static_cast<double>(at.end - at.start), info.common_uncertainty,
                                   info.coverage);
             }
             previous = at.end;

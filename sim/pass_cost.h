@@ -42,7 +42,8 @@ inline constexpr int kTermKinds = 11;
 struct PricedOperationInfo {
     TermKind term = TermKind::other;
     Coverage coverage = Coverage::datasheet;
-    double relative_uncertainty = 0;
+    double relative_uncertainty = 0;  ///< of this operation
+    double common_uncertainty = 0;    ///< of its term: what operations of one kind err together
 };
 
 struct PricedPass {

@@ -106,8 +106,9 @@ TEST(CpuFit, Recovers_the_constants_of_a_machine_that_follows_the_formula) {
                           {"batch", 1, 4, true, 3, 22, 100}};
     const auto fit = fit_cpu(passes, measurements, core());
     ASSERT_TRUE(fit) << fit.error().to_text();
-    for (const model::Operation& operation : synthetic_passes(1, 0)[7].plan.operations) {
-        const sim::KernelModel model(core(), kernels_for_ranks(fit->kernels, 1), {});
+    const sim::KernelModel model(core(), kernels_for_ranks(fit->kernels, 1), {});
+    const std::vector<CpuMeasuredPass> alone = synthetic_passes(1, 0);
+    for (const model::Operation& operation : alone[7].plan.operations) {
         EXPECT_NEAR(model.time(operation).us / true_us(operation), 1, 0.03) << operation.role << " " << operation.n;
     }
     EXPECT_TRUE(fit->kernels.entries.contains("elementwise@moe.combine/fp32/cpu@1")) << "two roles differ by a factor of two a byte";

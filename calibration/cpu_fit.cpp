@@ -29,7 +29,7 @@ FitShape shape_of(OperationKind kind) {
     shape.items = kind == OperationKind::experts || kind == OperationKind::attention;
     shape.flops = kind != OperationKind::norm && kind != OperationKind::elementwise && kind != OperationKind::embedding &&
                   kind != OperationKind::sample && kind != OperationKind::accept && kind != OperationKind::copy;
-    shape.residuals = kind == OperationKind::gemm || kind == OperationKind::batched_gemm;
+    shape.residuals = kind != OperationKind::attention && kind != OperationKind::delta_net && kind != OperationKind::copy;
     return shape;
 }
 
@@ -111,10 +111,12 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
         return;
     }
     const auto bar = subkind_and_format.find('/');
+    std::vector<Row> shared;  // of roles that keep to the kind's entry
     std::set<std::string_view> roles;
     for (const Row& row : rows) roles.insert(row.role);
     for (const std::string_view role : roles) {
         if (roles.size() == 1) break;
+        const std::size_t before = shared.size();
         std::vector<Row> own;
         std::vector<double> errors;
         for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -128,11 +130,22 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
                 if (row.role == role) own.push_back(row);
             }
         }
+        for (const Row& row : rows) {
+            if (row.role == role) shared.push_back(row);
+        }
         auto apart = fit_kernel(fit_rows(own), shape, gpu, peak);
         if (!apart || mean_error(errors) <= kRolePooling * mean_error(apart->left_out_error) + kRoleTolerance) continue;
+        shared.resize(before);
         const std::string key = fmt::format("{}@{}{}/{}", subkind_and_format.substr(0, bar), role, subkind_and_format.substr(bar),
                                             implementation);
         add_entry(key, std::move(*apart), own, fmt::format("fit to passes of the engine on {} rank(s), this role alone", ranks), out);
+    }
+    // Without those that went their own way the others are met better.
+    if (shared.size() < rows.size() && shared.size() >= kMinFitRows) {
+        if (auto again = fit_kernel(fit_rows(shared), shape, gpu, peak)) {
+            pooled = std::move(again);
+            rows = std::move(shared);
+        }
     }
     add_entry(fmt::format("{}/{}", subkind_and_format, implementation), std::move(*pooled), rows,
               fmt::format("fit to passes of the engine on {} rank(s)", ranks), out);

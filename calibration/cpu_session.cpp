@@ -193,27 +193,23 @@ Expected<void> CpuSession::measure(backend::cpu::Engine& engine, bool drafter, B
         samples.operation_us[i].push_back(std::max(us, 0.0f));
         if (operations[i].wait_us.back() > 0) samples.wait_us[i].push_back(operations[i].wait_us.back());
     }
-    if (rounds_ % kCountEvery == 0 && !drafter) return count_experts(batch, key, measurements);
-    return {};
+    return rounds_ % kCountEvery == 0 ? count_experts(engine, batch, logits_rows, samples) : Expected<void>{};
 }
 
 /// Distinct experts of each layer, from one more run of the pass.
-Expected<void> CpuSession::count_experts(const Batch& batch, const CpuPassKey& key, CpuMeasurements& measurements) {
-    backend::cpu::Engine& target = inference_->target();
-    if (batch.pass != Pass::verify) return {};
-    for (const int slot : batch.sequences) target.discard(slot);
+Expected<void> CpuSession::count_experts(backend::cpu::Engine& engine, const Batch& batch, std::span<const int> logits_rows,
+                                         CpuPassSamples& samples) {
     routing_.clear();
-    target.set_routing_record(&routing_);
+    engine.set_routing_record(&routing_);
     backend::ForwardOutput ignored;
-    auto ok = target.forward(batch, {}, ignored);
-    target.set_routing_record(nullptr);
-    for (const int slot : batch.sequences) target.discard(slot);
+    auto ok = engine.forward(batch, logits_rows, ignored);
+    engine.set_routing_record(nullptr);
+    for (const int slot : batch.sequences) engine.discard(slot);
     if (!ok) return ok;
     const auto rows = batch.token_ids.size();
-    CpuPassSamples& samples = measurements.passes[key];
     std::size_t at = 0;
     std::size_t mixture = 0;
-    for (const model::Layer& layer : target.shape().architecture.layers) {
+    for (const model::Layer& layer : engine.shape().architecture.layers) {
         const auto* experts = std::get_if<model::MoeFeedForward>(&layer.feed_forward);
         if (experts == nullptr) continue;
         const std::size_t count = rows * static_cast<std::size_t>(experts->experts_per_token);

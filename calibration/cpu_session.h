@@ -50,7 +50,8 @@ class CpuSession {
                                                 int commit_rows);
     [[nodiscard]] model::Expected<void> cycle(int first_slot, int count, int tokens, int context, CpuMeasurements& measurements);
     [[nodiscard]] model::Expected<void> decode(int first_slot, int count, int context, CpuMeasurements& measurements);
-    [[nodiscard]] model::Expected<void> count_experts(const backend::Batch& batch, const CpuPassKey& key, CpuMeasurements& measurements);
+    [[nodiscard]] model::Expected<void> count_experts(backend::cpu::Engine& engine, const backend::Batch& batch,
+                                                      std::span<const int> logits_rows, CpuPassSamples& samples);
     [[nodiscard]] int token_at(int slot, std::int64_t position) const;
     void take_rows(const std::vector<int>& slots, int tokens, std::int64_t ahead, std::vector<int>& ids) const;
     void evict();

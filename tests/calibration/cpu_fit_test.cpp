@@ -63,6 +63,7 @@ std::vector<CpuMeasuredPass> synthetic_passes(int ranks, double skew_us) {
         pass.key = {"synthetic", ranks, model::Pass::verify, 1, m, 64};
         pass.plan.pass = model::Pass::verify;
         for (const int width : {64, 256, 512}) {
+            if (width == 512 && passes.size() % 2 == 1) continue;  // passes differ in their number of collectives
             pass.plan.operations.push_back(gemm("attention.o_proj", m, width, 256));
             pass.plan.operations.push_back(elementwise("mlp.activation", m, width));
             pass.plan.operations.push_back(elementwise("moe.combine", m, width));

@@ -23,7 +23,7 @@ PricedPass small_pass() {
             priced.kernel = from_us(us);
         }
         pass.operations.push_back(priced);
-        pass.info.push_back({term, Coverage::measured, relative});
+        pass.info.push_back({term, Coverage::measured, relative, relative});
     };
     add(model::OperationKind::gemm, TermKind::dense, 30, 0.1);
     add(model::OperationKind::experts, TermKind::experts, 50, 0.2);

@@ -169,7 +169,7 @@ TEST(Experts, Narrow_experts_kept_by_input_give_the_same_outputs_and_one_tokens_
     for (DenseWeights& expert : weights.experts) store_by_input(expert);
     ASSERT_EQ(weights.experts[0].down_by_input.rows, width);
     (void)run_experts(x.data(), 5, hidden, weights, ids.data(), 2, by_input.data(), scratch);
-    for (std::size_t i = 0; i < by_input.size(); ++i) ASSERT_NEAR(by_input[i], by_output[i], 2e-4);  // 64 terms of up to 10, each rounded to 2^-24
+    for (std::size_t i = 0; i < by_input.size(); ++i) ASSERT_NEAR(by_input[i], by_output[i], 2e-3);  // 64 terms of up to 10^2, each rounded to 2^-24
     for (std::size_t token = 0; token < 5; ++token) {
         (void)run_experts(x.data() + token * 96, 1, hidden, weights, ids.data() + 2 * token, 2, alone.data(), scratch);
         ASSERT_TRUE(std::equal(alone.begin(), alone.end(), by_input.begin() + static_cast<std::ptrdiff_t>(2 * token * 96)));

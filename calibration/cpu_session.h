@@ -3,8 +3,8 @@
 // One model on some ranks, with its drafter, driven pass by pass for measurements: no decoding happens, rows are the tokens of
 // given texts. Each cycle runs twice: once with passes timed whole from outside, once with the time of every operation.
 //
-// Order of passes as in a cycle, because what a pass finds in the caches is what the one before left there (the same pass twice
-// would find its own experts and texts):
+// Cycles of one shape follow one another on running text, and passes follow in the order of a cycle, because what a pass finds in the
+// caches is what those before it left there:
 //   verify (commits half of its rows, so that the next one has a rollback to do), draft_extend, draft, draft
 // A model's pass walks through all its weights and comes back to a layer after all others; a drafter is small and its
 // further steps find in cache what its first call loaded, as they do in a cycle.
@@ -56,12 +56,12 @@ class CpuSession {
     [[nodiscard]] model::Expected<void> measure(backend::cpu::Engine& engine, backend::Batch& batch, std::span<const int> logits_rows,
                                                 const Visit& visit, int commit_rows);
     [[nodiscard]] model::Expected<void> cycle(const Visit& visit, int tokens);
-    [[nodiscard]] model::Expected<void> decode(const Visit& visit);
+    [[nodiscard]] model::Expected<void> decode(const Visit& visit, bool after_verify);
+    [[nodiscard]] model::Expected<void> steady(Visit visit, int tokens);  ///< tokens 0: plain steps
     [[nodiscard]] model::Expected<void> count_experts(backend::cpu::Engine& engine, const backend::Batch& batch,
                                                       std::span<const int> logits_rows, CpuPassSamples& samples);
     [[nodiscard]] int token_at(int slot, std::int64_t position) const;
     void take_rows(const std::vector<int>& slots, int tokens, std::int64_t ahead, std::vector<int>& ids) const;
-    void other_tokens(const backend::cpu::Engine& engine, backend::Batch& batch);
     void evict();
 
     CpuSessionOptions options_;
@@ -73,7 +73,6 @@ class CpuSession {
     std::vector<std::uint16_t> routing_;
     std::vector<float> sweep_;
     double swept_ = 0;
-    std::int64_t ahead_ = 0;
     int most_sequences_ = 1;
     int rounds_ = 0;
 };

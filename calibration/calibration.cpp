@@ -138,6 +138,8 @@ sim::KernelConstants read_constants(const JsonReader& reader) {
     constants.bandwidth_gb_s = reader.number("bandwidth_gb_s", 1e-3, 1e9);
     constants.warm_bandwidth_gb_s = reader.number_or("warm_bandwidth_gb_s", 0, 0, 1e9);
     constants.rate_tflops = reader.number_or("rate_tflops", 0, 0, 1e9);
+    constants.near_bytes = reader.number_or("near_bytes", 0, 0, 1e15);
+    constants.far_factor = reader.number_or("far_factor", 1, 1, 1e3);
     constants.head_tile = reader.number_or("head_tile", sim::kMlaHeadTile, 1, 1024);
     constants.relative_error = reader.number("relative_error", 0, 100);
     constants.common_error = reader.number_or("common_error", 0, 0, 100);
@@ -185,6 +187,10 @@ Json constants_json(const sim::KernelConstants& constants) {
     json["bandwidth_gb_s"] = rounded(constants.bandwidth_gb_s);
     json["warm_bandwidth_gb_s"] = rounded(constants.warm_bandwidth_gb_s);
     json["rate_tflops"] = rounded(constants.rate_tflops);
+    if (constants.far_factor > 1) {
+        json["near_bytes"] = rounded(constants.near_bytes);
+        json["far_factor"] = rounded(constants.far_factor);
+    }
     if (constants.head_tile != sim::kMlaHeadTile) json["head_tile"] = constants.head_tile;
     Json residuals = Json::array();
     for (const auto& point : constants.residuals) {

@@ -72,7 +72,7 @@ void apply_preset(CpuCalibrationOptions& options, const std::string& preset) {
         options.contexts = {64, 600};
         options.tokens = {2, 4, 8};
         options.branches = {1, 3};
-        options.rounds = 14;
+        options.rounds = 8;
         options.collective_rounds = 30;
         options.host_prompts = 4;
         options.host_tokens = 24;

@@ -25,7 +25,7 @@ struct CpuCalibrationOptions {
     std::vector<int> sequences = {1, 4};
     std::vector<int> tokens = {2, 4, 6, 8, 12};
     std::vector<int> branches = {1, 4};
-    int rounds = 30;
+    int rounds = 24;
     int collective_rounds = 60;
     int host_prompts = 6;
     int host_tokens = 32;

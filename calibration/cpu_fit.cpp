@@ -22,6 +22,8 @@ namespace {
 constexpr double kLeastUs = 1e-3;      // below the clock's step a median may be 0
 constexpr std::size_t kFolds = 5;
 constexpr double kLeastError = 0.02;
+constexpr double kLeastCache = 32 * 1024;  // an L1, about
+constexpr double kCachePays = 0.9;          // of the mean error: what a second price of bytes has to save
 
 /// Which terms a kind of kernel has on a core: no loop that other units would share.
 FitShape shape_of(OperationKind kind) {
@@ -75,6 +77,31 @@ double mean_error(const std::vector<double>& errors) {
     return errors.empty() ? 0 : sum / static_cast<double>(errors.size());
 }
 
+/// The fit, with bytes of two prices where that explains the rows better: sizes of cache and factors are searched.
+Expected<KernelFit> fit_with_cache(const std::vector<Row>& rows, const FitShape& shape, const model::GpuSpec& gpu, double peak) {
+    auto best = fit_kernel(fit_rows(rows), shape, gpu, peak);
+    if (!best) return best;
+    double least = kCachePays * mean_error(best->left_out_error);
+    double most_bytes = 0;
+    for (const Row& row : rows) most_bytes = std::max(most_bytes, row.fit.work.bytes);
+    for (double near = kLeastCache; near < most_bytes; near *= 2) {
+        for (const double factor : {2.0, 4.0, 8.0}) {
+            sim::KernelConstants cache;
+            cache.near_bytes = near;
+            cache.far_factor = factor;
+            std::vector<FitRow> priced = fit_rows(rows);
+            for (FitRow& row : priced) row.work.bytes = sim::priced_bytes(cache, row.work.bytes);
+            auto fit = fit_kernel(priced, shape, gpu, peak);
+            if (!fit || mean_error(fit->left_out_error) >= least) continue;
+            least = mean_error(fit->left_out_error);
+            best = std::move(fit);
+            best->constants.near_bytes = near;
+            best->constants.far_factor = factor;
+        }
+    }
+    return best;
+}
+
 void add_entry(const std::string& key, KernelFit fit, const std::vector<Row>& rows, const std::string& source, CpuFit& out) {
     fit.constants.head_tile = 1;
     fit.constants.warm_bandwidth_gb_s = 0;
@@ -105,7 +132,7 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
     const FitShape shape = shape_of(kind);
     const double peak = gpu.bf16_tflops;
     const std::string implementation = cpu_implementation(ranks);
-    auto pooled = fit_kernel(fit_rows(rows), shape, gpu, peak);
+    auto pooled = fit_with_cache(rows, shape, gpu, peak);
     if (!pooled) {
         out.notes.push_back(fmt::format("{}/{} is left out: {}", subkind_and_format, implementation, pooled.error().to_text()));
         return;
@@ -133,7 +160,7 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
         for (const Row& row : rows) {
             if (row.role == role) shared.push_back(row);
         }
-        auto apart = fit_kernel(fit_rows(own), shape, gpu, peak);
+        auto apart = fit_with_cache(own, shape, gpu, peak);
         if (!apart || mean_error(errors) <= kRolePooling * mean_error(apart->left_out_error) + kRoleTolerance) continue;
         shared.resize(before);
         const std::string key = fmt::format("{}@{}{}/{}", subkind_and_format.substr(0, bar), role, subkind_and_format.substr(bar),
@@ -142,7 +169,7 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
     }
     // Without those that went their own way the others are met better.
     if (shared.size() < rows.size() && shared.size() >= kMinFitRows) {
-        if (auto again = fit_kernel(fit_rows(shared), shape, gpu, peak)) {
+        if (auto again = fit_with_cache(shared, shape, gpu, peak)) {
             pooled = std::move(again);
             rows = std::move(shared);
         }

@@ -5,6 +5,7 @@
 //
 //   kernels        one entry a (kind, format, number of ranks); weights as a pass finds them, for it walks through all layers.
 //                  A role gets an entry of its own where the kind's misses it by more than kRolePooling times what its own does.
+//   caches         bytes beyond near_bytes cost far_factor times as much, where that lowers the mean error by a tenth
 //   collectives    t = call + barriers b + bytes / B       x = (call, b, 1/B one-shot, 1/B ring, 1/B gather), rows over t
 //   pass           T - sum of operations = launch + collectives skew + skew_share sum of kernels       by number of ranks
 //   cycle          C - sum of passes = cycle (or step) + calls draft_call + sequences sequence

@@ -19,8 +19,12 @@ namespace {
 
 constexpr int kPrefillRows = 256;
 constexpr double kDrift = 0.15;       // a context that has grown by more is filled again
-constexpr int kAttempts = 6;          // at an undisturbed run
 constexpr std::size_t kLeastSamples = 3;
+/// Cycles of a shape before any is kept. A wider shape, another model or another copy of the weights has had the caches: it
+/// takes some cycles until the experts that text goes to lie in the last-level cache again, as they do in steady decoding
+/// (the first three cycles of two rows took 600 us where the next took 250).
+constexpr int kWarmCycles = 8;
+constexpr int kSteadyCycles = 4;      // of one shape, in each of the two ways
 constexpr int kCountEvery = 4;        // rounds between counts of experts
 constexpr int kDriftRows = 48;        // or by this many rows, where it is short
 
@@ -131,10 +135,11 @@ Expected<void> CpuSession::fill(int first_slot, int count, int context) {
     return {};
 }
 
-/// The pass twice: whole, then operation by operation. After each its rows are dropped, or the first `commit_rows` of each
-/// sequence kept.
-Expected<void> CpuSession::measure(backend::cpu::Engine& engine, bool drafter, Batch& batch, std::span<const int> logits_rows,
-                                   int context, CpuMeasurements& measurements, int commit_rows) {
+/// One pass: whole, or with the time of every operation. After it its rows are dropped, or the first `commit_rows` of each
+/// sequence kept. What was disturbed is not kept, unless there is next to nothing yet.
+Expected<void> CpuSession::measure(backend::cpu::Engine& engine, Batch& batch, std::span<const int> logits_rows, const Visit& visit,
+                                   int commit_rows) {
+    const bool drafter = &engine != &inference_->target();
     backend::ForwardOutput& output = drafter ? draft_output_ : output_;
     CpuPassKey key;
     key.model = options_.name + (drafter ? "/drafter" : "");
@@ -142,54 +147,44 @@ Expected<void> CpuSession::measure(backend::cpu::Engine& engine, bool drafter, B
     key.pass = batch.pass;
     key.sequences = static_cast<int>(batch.sequences.size());
     key.tokens = batch.tokens;
-    key.context = context;
-    std::vector<int> path(static_cast<std::size_t>(commit_rows));
-    std::iota(path.begin(), path.end(), 0);
-    const auto finish = [&] {
-        if (batch.pass == Pass::decode) return;
+    key.context = visit.context;
+    double cached = 0;
+    for (const int slot : batch.sequences) cached += static_cast<double>(engine.length(slot));
+
+    evict();
+    profile_.clear();
+    if (visit.profiled) engine.set_profile(&profile_);
+    const Disturbance disturbance;
+    const std::int64_t begin = backend::cpu::now_ns();
+    auto ok = engine.forward(batch, logits_rows, output);
+    const double total_us = static_cast<double>(backend::cpu::now_ns() - begin) * 1e-3;
+    const bool disturbed = disturbance.happened();
+    engine.set_profile(nullptr);
+    if (!ok) return ok;
+    if (batch.pass != Pass::decode) {
+        std::vector<int> path(static_cast<std::size_t>(commit_rows));
+        std::iota(path.begin(), path.end(), 0);
         for (const int slot : batch.sequences) {
             if (commit_rows > 0) engine.commit(slot, path);
             else engine.discard(slot);
         }
-    };
-    double cached = 0;
-    for (const int slot : batch.sequences) cached += static_cast<double>(engine.length(slot));
+    }
 
-    double total_us = 0;
-    bool disturbed = true;
-    for (int attempt = 0; attempt < kAttempts && disturbed; ++attempt) {
-        evict();
-        const Disturbance whole;
-        const std::int64_t begin = backend::cpu::now_ns();
-        if (auto ok = engine.forward(batch, logits_rows, output); !ok) return ok;
-        total_us = static_cast<double>(backend::cpu::now_ns() - begin) * 1e-3;
-        disturbed = whole.happened();
-        finish();
+    CpuPassSamples& samples = visit.measurements->passes[key];
+    if (!visit.profiled) {
+        if (disturbed && samples.total_us.size() >= kLeastSamples) return {};
+        samples.total_us.push_back(static_cast<float>(total_us));
+        samples.context.push_back(static_cast<float>(cached / key.sequences));
+        return {};
     }
-    bool torn = true;
-    for (int attempt = 0; attempt < kAttempts && torn; ++attempt) {
-        evict();
-        profile_.clear();
-        const Disturbance parts;
-        engine.set_profile(&profile_);
-        auto ok = engine.forward(batch, logits_rows, output);
-        engine.set_profile(nullptr);
-        if (!ok) return ok;
-        torn = parts.happened();
-        finish();
-    }
-    CpuPassSamples& samples = measurements.passes[key];
-    if ((disturbed || torn) && samples.total_us.size() >= kLeastSamples) return {};  // no core to be had for long enough
-    samples.total_us.push_back(static_cast<float>(total_us));
-    samples.context.push_back(static_cast<float>(cached / key.sequences));
     const auto found = profile_.passes().find({key.pass, key.sequences, key.tokens});
     if (found == profile_.passes().end()) return {};
     const auto& operations = found->second.operations;
     samples.operation_us.resize(operations.size());
     samples.wait_us.resize(operations.size());
     for (std::size_t i = 0; i < operations.size(); ++i) {
-        if (operations[i].us.empty()) continue;
-        const float us = operations[i].us.back() - static_cast<float>(measurements.clock_us);
+        if (operations[i].us.empty() || (disturbed && samples.operation_us[i].size() >= kLeastSamples)) continue;
+        const float us = operations[i].us.back() - static_cast<float>(visit.measurements->clock_us);
         samples.operation_us[i].push_back(std::max(us, 0.0f));
         if (operations[i].wait_us.back() > 0) samples.wait_us[i].push_back(operations[i].wait_us.back());
     }
@@ -226,28 +221,27 @@ Expected<void> CpuSession::count_experts(backend::cpu::Engine& engine, const Bat
     return {};
 }
 
-Expected<void> CpuSession::decode(int first_slot, int count, int context, CpuMeasurements& measurements) {
+Expected<void> CpuSession::decode(const Visit& visit, bool after_verify) {
     Batch batch;
     batch.pass = Pass::decode;
     batch.tokens = 1;
-    for (int i = 0; i < count; ++i) batch.sequences.push_back(first_slot + i);
+    for (int i = 0; i < visit.sequences; ++i) batch.sequences.push_back(visit.first_slot + i);
     take_rows(batch.sequences, 1, 0, batch.token_ids);
-    // What the last verify pass left to be moved is moved here, and not in the pass that is measured.
-    if (auto ok = inference_->target().forward(batch, {}, output_); !ok) return ok;
-    take_rows(batch.sequences, 1, 0, batch.token_ids);
-    return measure(inference_->target(), false, batch, {}, context, measurements, 0);
+    // What the last verify pass left to be moved is moved here, and not in a pass that is measured.
+    if (after_verify) return inference_->target().forward(batch, {}, output_);
+    return measure(inference_->target(), batch, {}, visit, 0);
 }
 
-Expected<void> CpuSession::cycle(int first_slot, int count, int tokens, int context, CpuMeasurements& measurements) {
+Expected<void> CpuSession::cycle(const Visit& visit, int tokens) {
     backend::cpu::Engine& target = inference_->target();
     backend::cpu::Engine* drafter = inference_->drafter_engine();
     const int kept = std::max(1, tokens / 2);
     Batch batch;
     batch.pass = Pass::verify;
     batch.tokens = tokens;
-    for (int i = 0; i < count; ++i) batch.sequences.push_back(first_slot + i);
+    for (int i = 0; i < visit.sequences; ++i) batch.sequences.push_back(visit.first_slot + i);
     take_rows(batch.sequences, tokens, 0, batch.token_ids);
-    if (auto ok = measure(target, false, batch, {}, context, measurements, kept); !ok) return ok;
+    if (auto ok = measure(target, batch, {}, visit, kept); !ok) return ok;
     if (drafter == nullptr) return {};
 
     Batch extend;
@@ -258,8 +252,8 @@ Expected<void> CpuSession::cycle(int first_slot, int count, int tokens, int cont
     const std::vector<float>& states = target.shape().feature_layers.empty() ? output_.hidden : output_.features;
     extend.features.assign(states.begin(), states.begin() + static_cast<std::ptrdiff_t>(std::min(
         states.size(), extend.token_ids.size() * static_cast<std::size_t>(drafter->feature_width(Pass::draft_extend)))));
-    const std::vector<int> wanted(static_cast<std::size_t>(count), kept - 1);
-    if (auto ok = measure(*drafter, true, extend, wanted, context, measurements, kept); !ok) return ok;
+    const std::vector<int> wanted(batch.sequences.size(), kept - 1);
+    if (auto ok = measure(*drafter, extend, wanted, visit, kept); !ok) return ok;
 
     const auto hidden = static_cast<std::size_t>(drafter->hidden());
     for (const int branches : options_.branches) {
@@ -274,37 +268,39 @@ Expected<void> CpuSession::cycle(int first_slot, int count, int tokens, int cont
             draft.features.insert(draft.features.end(), draft_output_.hidden.begin() + static_cast<std::ptrdiff_t>(first),
                                   draft_output_.hidden.begin() + static_cast<std::ptrdiff_t>(first + hidden));
         }
-        if (auto ok = measure(*drafter, true, draft, {}, context, measurements, 0); !ok) return ok;
+        if (auto ok = measure(*drafter, draft, {}, visit, 0); !ok) return ok;
     }
     return {};
 }
 
-/// Two passes that nobody looks at: other models ran since the last round and have the caches.
-Expected<void> CpuSession::warm_up() {
-    if (auto ok = fill(0, 1, options_.contexts.front()); !ok) return ok;
-    for (int pass = 0; pass < 2; ++pass) {
-        Batch batch;
-        batch.pass = Pass::decode;
-        batch.tokens = 1;
-        batch.sequences = {0};
-        take_rows(batch.sequences, 1, 0, batch.token_ids);
-        if (auto ok = inference_->target().forward(batch, {}, output_); !ok) return ok;
+/// Cycles of one shape after one another, as decoding has them: the first shows nobody's caches but the last shape's.
+Expected<void> CpuSession::steady(Visit visit, int tokens) {
+    CpuMeasurements& kept = *visit.measurements;
+    CpuMeasurements ignored;
+    ignored.clock_us = kept.clock_us;
+    if (auto ok = fill(visit.first_slot, visit.sequences, visit.context); !ok) return ok;
+    for (const bool profiled : {false, true}) {
+        visit.profiled = profiled;
+        for (int i = profiled ? 0 : -kWarmCycles; i < kSteadyCycles; ++i) {
+            visit.measurements = i < 0 ? &ignored : &kept;
+            if (auto ok = tokens > 0 ? cycle(visit, tokens) : decode(visit, i < 0); !ok) return ok;
+        }
     }
     return {};
 }
 
 Expected<void> CpuSession::round(CpuMeasurements& measurements) {
-    if (auto ok = warm_up(); !ok) return ok;
     for (std::size_t c = 0; c < options_.contexts.size(); ++c) {
-        const int context = options_.contexts[c];
-        const int first = static_cast<int>(c) * most_sequences_;
-        for (const int count : options_.sequences) {
+        Visit visit;
+        visit.measurements = &measurements;
+        visit.context = options_.contexts[c];
+        visit.first_slot = static_cast<int>(c) * most_sequences_;
+        for (const int sequences : options_.sequences) {
+            visit.sequences = sequences;
             for (const int tokens : options_.tokens) {
-                if (auto ok = fill(first, count, context); !ok) return ok;
-                if (auto ok = cycle(first, count, tokens, context, measurements); !ok) return ok;
+                if (auto ok = steady(visit, tokens); !ok) return ok;
             }
-            if (auto ok = fill(first, count, context); !ok) return ok;
-            if (auto ok = decode(first, count, context, measurements); !ok) return ok;
+            if (auto ok = steady(visit, 0); !ok) return ok;
         }
     }
     ++rounds_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One model on some ranks, with its drafter, driven pass by pass for measurements: no decoding happens, rows are the tokens of
-// given texts. Each pass runs twice: once whole, timed from outside, and once with the time of every operation kept.
+// given texts. Each cycle runs twice: once with passes timed whole from outside, once with the time of every operation.
 //
-// Order of passes as in a cycle, because what a pass finds in the caches is what the one before left there:
+// Cycles of one shape follow one another on running text, and passes follow in the order of a cycle, because what a pass finds in the
+// caches is what those before it left there:
 //   verify (commits half of its rows, so that the next one has a rollback to do), draft_extend, draft, draft
 // A model's pass walks through all its weights and comes back to a layer after all others; a drafter is small and its
 // further steps find in cache what its first call loaded, as they do in a cycle.
@@ -42,14 +43,21 @@ class CpuSession {
     [[nodiscard]] backend::Inference& inference() { return *inference_; }
 
    private:
+    /// Sequences at a context, measured in one of the two ways.
+    struct Visit {
+        CpuMeasurements* measurements = nullptr;
+        int first_slot = 0;
+        int sequences = 1;
+        int context = 0;
+        bool profiled = false;
+    };
     CpuSession() = default;
-    [[nodiscard]] model::Expected<void> warm_up();
     [[nodiscard]] model::Expected<void> fill(int first_slot, int count, int context);
-    [[nodiscard]] model::Expected<void> measure(backend::cpu::Engine& engine, bool drafter, backend::Batch& batch,
-                                                std::span<const int> logits_rows, int context, CpuMeasurements& measurements,
-                                                int commit_rows);
-    [[nodiscard]] model::Expected<void> cycle(int first_slot, int count, int tokens, int context, CpuMeasurements& measurements);
-    [[nodiscard]] model::Expected<void> decode(int first_slot, int count, int context, CpuMeasurements& measurements);
+    [[nodiscard]] model::Expected<void> measure(backend::cpu::Engine& engine, backend::Batch& batch, std::span<const int> logits_rows,
+                                                const Visit& visit, int commit_rows);
+    [[nodiscard]] model::Expected<void> cycle(const Visit& visit, int tokens);
+    [[nodiscard]] model::Expected<void> decode(const Visit& visit, bool after_verify);
+    [[nodiscard]] model::Expected<void> steady(Visit visit, int tokens);  ///< tokens 0: plain steps
     [[nodiscard]] model::Expected<void> count_experts(backend::cpu::Engine& engine, const backend::Batch& batch,
                                                       std::span<const int> logits_rows, CpuPassSamples& samples);
     [[nodiscard]] int token_at(int slot, std::int64_t position) const;

@@ -202,6 +202,11 @@ KernelWork kernel_work(const model::Operation& operation, double head_tile) {
     return work;
 }
 
+double priced_bytes(const KernelConstants& constants, double bytes) {
+    if (!(constants.far_factor > 1)) return bytes;
+    return bytes + (constants.far_factor - 1) * std::max(0.0, bytes - constants.near_bytes);
+}
+
 double residual_factor(const std::vector<ResidualPoint>& residuals, double m) {
     if (residuals.empty()) return 1.0;
     const double x = std::log2(std::max(m, 1.0));
@@ -240,7 +245,7 @@ Terms terms_of(const KernelConstants& constants, const KernelWork& work, bool wa
                                  ? constants.warm_bandwidth_gb_s
                                  : constants.bandwidth_gb_s;
     // GB/s are 1e3 bytes a microsecond, TFLOP/s 1e6 operations a microsecond.
-    if (bandwidth > 0) terms.bytes = work.bytes / (bandwidth * 1e3);
+    if (bandwidth > 0) terms.bytes = priced_bytes(constants, work.bytes) / (bandwidth * 1e3);
     if (constants.rate_tflops > 0) terms.flops = work.flops / (constants.rate_tflops * 1e6);
     return terms;
 }

@@ -60,6 +60,9 @@ struct KernelConstants {
     double bandwidth_gb_s = 0;      ///< cold; must be > 0 where there are bytes
     double warm_bandwidth_gb_s = 0; ///< what looped benchmarks see below L2 size; never used for pricing a plan; 0: unknown
     double rate_tflops = 0;         ///< 0: not modelled
+    /// CPU: bytes beyond near_bytes do not stay in a cache near the core and cost far_factor times as much.
+    double near_bytes = 0;
+    double far_factor = 1;
     double head_tile = kMlaHeadTile;  ///< MLA attention: heads are multiplied in tiles of this many, full or not
     std::vector<ResidualPoint> residuals;  ///< sorted by log2_m; held constant outside
     double relative_error = 0.3;           ///< standard deviation of log(measured / fitted)
@@ -109,6 +112,9 @@ struct KernelWork {
     bool several_rows = false;  ///< attention: a sequence has more than one
 };
 [[nodiscard]] KernelWork kernel_work(const model::Operation& operation, double head_tile = kMlaHeadTile);
+
+/// bytes + (far_factor - 1) max(0, bytes - near_bytes)
+[[nodiscard]] double priced_bytes(const KernelConstants& constants, double bytes);
 
 /// The formula. `warm` takes warm_bandwidth (where known) and no residual: what a looped benchmark
 /// would see whose weights stay in L2. Finite and non-negative for any input.

@@ -16,6 +16,9 @@ sim::KernelConstants kernel(double bandwidth, double fixed) {
     constants.fixed_us = fixed;
     constants.coverage = sim::Coverage::measured;
     constants.head_tile = 1;
+    constants.near_bytes = 1 << 20;
+    constants.far_factor = 4;
+    constants.common_error = 0.03;
     constants.source = "a test";
     return constants;
 }
@@ -44,7 +47,10 @@ TEST(CpuTerms, Come_back_from_a_calibration_file_as_they_were_written) {
     const auto read = parse_calibration(written, "cpu.json");
     ASSERT_TRUE(read) << read.error().to_text();
     EXPECT_EQ(to_text(*read), written);
-    EXPECT_EQ(read->kernels.entries.at("gemm/bf16/cpu@1").head_tile, 1);
+    const sim::KernelConstants& gemm = read->kernels.entries.at("gemm/bf16/cpu@1");
+    EXPECT_EQ(gemm.head_tile, 1);
+    EXPECT_EQ(gemm.far_factor, 4);
+    EXPECT_EQ(gemm.common_error, 0.03);
     const auto terms = cpu_terms(*read);
     ASSERT_TRUE(terms) << terms.error().to_text();
     ASSERT_EQ(terms->host.size(), 2u);
@@ -80,6 +86,13 @@ TEST(CpuTerms, Refuse_constants_that_nobody_knows_and_ranks_that_fall) {
     calibration = calibration_of_two_rank_counts();
     calibration.unknown["collectives"][0]["one_shot_gb_s"] = 0;
     EXPECT_FALSE(cpu_terms(calibration));
+}
+
+TEST(CpuTerms, Bytes_beyond_the_near_cache_cost_their_factor) {
+    const sim::KernelConstants constants = kernel(10, 0);
+    EXPECT_DOUBLE_EQ(sim::priced_bytes(constants, 1 << 20), 1 << 20);
+    // 1 MiB near, 1 MiB far at four times the price
+    EXPECT_DOUBLE_EQ(sim::priced_bytes(constants, 2 << 20), 5 << 20);
 }
 
 TEST(CpuTerms, A_role_is_priced_by_its_own_entry_and_others_by_their_kind) {

@@ -222,14 +222,16 @@ Expected<std::vector<sim::SharedMemoryConstants>> fit_collectives(const std::vec
         if (sample.us > 0) by_ranks[sample.ranks].push_back(&sample);
     }
     std::vector<sim::SharedMemoryConstants> out;
-    for (const auto& [ranks, rows] : by_ranks) {
+    for (const auto& entry : by_ranks) {  // no structured binding: clang 14 can't capture one
+        const auto ranks = entry.first;
+        const auto& rows = entry.second;
         const double others = ranks - 1.0;
         const auto terms_of = [&](const CpuCollectiveSample& sample) {
             std::array<double, kUnknowns> terms{};
             const double bytes = static_cast<double>(sample.bytes) * 1e-3;  // 1/B in us a kB: 1 / (GB/s)
             const bool gather = sample.operation == OperationKind::all_gather;
             terms[0] = 1;
-            terms[1] = sample.ring && !gather ? 2.0 * ranks : 2.0;
+            terms[1] = sample.ring && !gather ? ranks + 1.0 : 2.0;
             terms[gather ? 4 : sample.ring ? 3 : 2] = (sample.ring && !gather ? 2 * others / ranks : others) * bytes;
             return terms;
         };

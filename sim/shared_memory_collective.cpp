@@ -58,7 +58,7 @@ model::Expected<SharedMemoryTime> shared_memory_time(const std::vector<SharedMem
         case OperationKind::all_reduce:
             if (algorithm == model::Algorithm::ring) {
                 name = "ring";
-                barriers = 2.0 * ranks;
+                barriers = ranks + 1.0;
                 moved = 2 * others / ranks * bytes;
                 gb_s = c.ring_gb_s;
             }

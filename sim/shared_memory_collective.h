@@ -6,7 +6,7 @@
 //
 //   R ranks, S bytes a rank (all_gather: contribution of one rank), b one barrier, B bytes a second of one rank's reads
 //   one_shot     t = call + 2 b   + (R - 1) S / B_one_shot            every rank reads all others' buffers
-//   ring         t = call + 2 R b + 2 (R - 1) / R S / B_ring          parts of S / R, reduced, then gathered
+//   ring         t = call + (R + 1) b + 2 (R - 1) / R S / B_ring          parts of S / R, reduced, then gathered
 //   all_gather   t = call + 2 b   + (R - 1) S / B_gather
 //   latency = call and barriers, transport = bytes
 //   wait         w = skew + skew_share t_k     t_k: kernels of the rank since its last collective

@@ -98,7 +98,7 @@ TEST(CpuFit, Recovers_the_constants_of_a_machine_that_follows_the_formula) {
     for (std::int64_t bytes = 256; bytes <= 1 << 20; bytes *= 4) {
         const double kb = static_cast<double>(bytes) * 1e-3;
         measurements.collectives.push_back({model::OperationKind::all_reduce, false, 2, bytes, 0.1 + 2 * 0.25 + kb / 5});
-        measurements.collectives.push_back({model::OperationKind::all_reduce, true, 2, bytes, 0.1 + 4 * 0.25 + kb / 4});
+        measurements.collectives.push_back({model::OperationKind::all_reduce, true, 2, bytes, 0.1 + 3 * 0.25 + kb / 4});
         measurements.collectives.push_back({model::OperationKind::all_gather, false, 2, bytes, 0.1 + 2 * 0.25 + kb / 2});
     }
     // cycle = 5 + 3 a call + 2 a sequence, plain step = 4 + 2 a sequence

@@ -398,6 +398,9 @@ Expected<CpuFit> fit_cpu(const std::vector<CpuMeasuredPass>& passes, const CpuMe
                 continue;
             }
             if (!(pass.us[i] > kLeastUs)) continue;
+            // A drafter's further steps find its weights in a near cache. An entry has one bandwidth, and corrections by m alone:
+            // theirs would bend the target's passes of as many rows, so the few steps are priced as first calls are.
+            if (pass.key.pass == model::Pass::draft && operation.weight_bytes > 0) continue;
             Row row;
             row.role = operation.role;
             row.fit.work = sim::kernel_work(operation, 1);

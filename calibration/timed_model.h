@@ -26,7 +26,6 @@ class TimedModel final : public backend::LanguageModel {
         auto done = inner_->forward(batch, logits_rows, output);
         if (batch.pass == model::Pass::prefill) return done;
         us_ += static_cast<double>(backend::cpu::now_ns() - begin) * 1e-3;
-        ++passes_;
         return done;
     }
     void commit(int sequence, std::span<const int> path) override { inner_->commit(sequence, path); }
@@ -36,12 +35,10 @@ class TimedModel final : public backend::LanguageModel {
     [[nodiscard]] int uncommitted(int sequence) const override { return inner_->uncommitted(sequence); }
 
     [[nodiscard]] double us() const { return us_; }   ///< of all passes so far
-    [[nodiscard]] std::int64_t passes() const { return passes_; }
 
    private:
     backend::LanguageModel* inner_;
     double us_ = 0;
-    std::int64_t passes_ = 0;
 };
 
 }  // namespace draftboard::calibration

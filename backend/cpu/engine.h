@@ -109,9 +109,5 @@ class Engine final : public LanguageModel {
 [[nodiscard]] model::Expected<std::unique_ptr<Engine>> load_draft_model(const Checkpoint& checkpoint,
                                                                         const model::Speculation& speculation,
                                                                         const Engine& target, const EngineOptions& options);
-/// Made-up weights at an architecture's shapes.
-[[nodiscard]] model::Expected<std::unique_ptr<Engine>> random_target(const model::Architecture& architecture,
-                                                                     const Numerics& numerics, std::uint64_t seed,
-                                                                     const EngineOptions& options, Team& team);
 
 }  // namespace draftboard::backend::cpu

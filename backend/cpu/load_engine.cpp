@@ -146,14 +146,4 @@ model::Expected<std::unique_ptr<Engine>> load_draft_model(const Checkpoint& chec
         target.team());
 }
 
-model::Expected<std::unique_ptr<Engine>> random_target(const model::Architecture& architecture, const Numerics& numerics,
-                                                       std::uint64_t seed, const EngineOptions& options, Team& team) {
-    auto shape = shape_of(architecture, numerics, options, team.ranks());
-    if (!shape) return tl::unexpected(shape.error());
-    const ModelShape known = *shape;
-    return Engine::create(
-        std::move(*shape), options, forward_planner(known.architecture, known.layout),
-        [&](int rank) { return random_weights(known.architecture, known.layout, rank, seed); }, team);
-}
-
 }  // namespace draftboard::backend::cpu

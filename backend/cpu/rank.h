@@ -173,6 +173,7 @@ class Rank {
     void project(const Projection& projection, const float* x, std::int64_t x_stride, std::vector<float>& y);
     /// One part of a projection of normed_ into its columns of projected_.
     void project_part(const Projection& projection, std::size_t part);
+    void activate(std::int64_t width);  ///< silu(gate) * up of projected_ into activated_
     void add_block();  ///< the residual stream takes up the last block's output
     void keep_features(int layer);
     void collective(CollectiveTime time) { collective_ = time; }

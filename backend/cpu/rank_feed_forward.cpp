@@ -21,14 +21,15 @@ void Rank::gate_up_proj() {
     project(std::get<DenseWeights>(layer().feed_forward).gate_up, normed_.data(), hidden_width_, projected_);
 }
 
-void Rank::activation() {
-    const std::int64_t width = std::get<DenseWeights>(layer().feed_forward).down.columns;
+void Rank::activate(std::int64_t width) {
     grow(activated_, m_ * width);
     for (std::int64_t i = 0; i < m_; ++i) {
         const float* gate = projected_.data() + i * 2 * width;
         silu_multiply(gate, gate + width, width, activated_.data() + i * width);
     }
 }
+
+void Rank::activation() { activate(std::get<DenseWeights>(layer().feed_forward).down.columns); }
 
 void Rank::down_proj() {
     const WeightMatrix& down = std::get<DenseWeights>(layer().feed_forward).down;
@@ -76,14 +77,7 @@ void Rank::shared_gate_up_proj() {
     }
 }
 
-void Rank::shared_activation() {
-    const std::int64_t width = std::get<MoeWeights>(layer().feed_forward).shared->down.columns;
-    grow(activated_, m_ * width);
-    for (std::int64_t i = 0; i < m_; ++i) {
-        const float* gate = projected_.data() + i * 2 * width;
-        silu_multiply(gate, gate + width, width, activated_.data() + i * width);
-    }
-}
+void Rank::shared_activation() { activate(std::get<MoeWeights>(layer().feed_forward).shared->down.columns); }
 
 void Rank::shared_down_proj() {
     const WeightMatrix& down = std::get<MoeWeights>(layer().feed_forward).shared->down;

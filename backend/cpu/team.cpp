@@ -22,14 +22,10 @@ inline void pause() {
 }
 
 /// One core a rank, dealt over the NUMA nodes in turn; empty where there are fewer cores than ranks.
-struct Placement {
-    std::vector<hwloc_cpuset_t> cores;
-    std::vector<int> nodes;
-};
+using Placement = std::vector<hwloc_cpuset_t>;
 
 Placement place(hwloc_topology_t topology, int ranks) {
     Placement placement;
-    placement.nodes.assign(static_cast<std::size_t>(ranks), 0);
     hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(topology);
     std::vector<std::vector<hwloc_obj_t>> free(1);
     const int nodes = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
@@ -54,11 +50,10 @@ Placement place(hwloc_topology_t topology, int ranks) {
         }
         auto& cores_left = free[next % free.size()];
         if (cores_left.empty()) {
-            placement.cores.clear();
+            placement.clear();
             return placement;
         }
-        placement.nodes[static_cast<std::size_t>(rank)] = static_cast<int>(next % free.size());
-        placement.cores.push_back(cores_left.front()->cpuset);
+        placement.push_back(cores_left.front()->cpuset);
         cores_left.erase(cores_left.begin());
         ++next;
     }
@@ -82,8 +77,8 @@ struct Team::Shared {
     alignas(64) std::atomic<bool> stop{false};
 
     void bind(int rank) const {
-        if (placement.cores.empty()) return;
-        hwloc_set_cpubind(topology, placement.cores[static_cast<std::size_t>(rank)], HWLOC_CPUBIND_THREAD);
+        if (placement.empty()) return;
+        hwloc_set_cpubind(topology, placement[static_cast<std::size_t>(rank)], HWLOC_CPUBIND_THREAD);
     }
 
     void work(int rank, bool bind_thread) {
@@ -114,7 +109,6 @@ Team::Team(int ranks, bool bind) : shared_(std::make_unique<Shared>(ranks)) {
     } else {
         shared_->topology = nullptr;
     }
-    if (shared_->placement.nodes.empty()) shared_->placement.nodes.assign(static_cast<std::size_t>(ranks), 0);
     // Rank 0 is the caller's thread: its binding is the caller's affair, except that on several nodes the workers go elsewhere.
     for (int rank = 1; rank < ranks; ++rank) {
         shared_->workers.emplace_back([shared = shared_.get(), rank, bind] { shared->work(rank, bind); });
@@ -131,7 +125,6 @@ Team::~Team() {
 
 int Team::ranks() const { return shared_->ranks; }
 Communicator& Team::communicator() { return shared_->communicator; }
-int Team::node_of(int rank) const { return shared_->placement.nodes[static_cast<std::size_t>(rank)]; }
 
 void Team::run(const std::function<void(int rank)>& job) {
     Shared& shared = *shared_;

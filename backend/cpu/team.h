@@ -26,8 +26,6 @@ class Team {
     [[nodiscard]] Communicator& communicator();
     /// Runs job(rank) on every rank; returns when all are done. Not reentrant.
     void run(const std::function<void(int rank)>& job);
-    /// NUMA node of each rank, all 0 on a machine with one.
-    [[nodiscard]] int node_of(int rank) const;
 
    private:
     struct Shared;

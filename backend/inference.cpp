@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
 #include <variant>
 
 #include <fmt/format.h>
@@ -93,6 +92,7 @@ Expected<Inference> Inference::open(InferenceSettings settings) {
     if (out.settings_.draft_tokens == 0 || out.settings_.top_k == 1) {
         out.settings_.draft_tokens = 1 + out.settings_.steps * out.settings_.top_k;
     }
+    out.engines_ = cpu::cpu_engines({out.settings_.ranks, out.settings_.expert_parallel, out.settings_.all_reduce});
     if (auto ok = out.load_target(); !ok) return tl::unexpected(ok.error());
     if (auto ok = out.load_drafter(); !ok) return tl::unexpected(ok.error());
     return out;
@@ -108,10 +108,8 @@ Expected<void> Inference::load_target() {
     auto checkpoint = open_checkpoint(settings_.model);
     if (!checkpoint) return tl::unexpected(checkpoint.error());
     checkpoint_ = std::move(*checkpoint);
-    options_.sequences = settings_.batch;
-    options_.max_length = settings_.text_length + room();
-    options_.expert_parallel = settings_.expert_parallel;
-    options_.all_reduce = settings_.all_reduce;
+    request_.sequences = settings_.batch;
+    request_.max_length = settings_.text_length + room();
     speculation_.steps = settings_.steps;
     speculation_.top_k = settings_.top_k;
     speculation_.draft_tokens = settings_.draft_tokens;
@@ -127,10 +125,9 @@ Expected<void> Inference::load_target() {
         if (!described) return tl::unexpected(described.error());
         speculation_.method = model::SpeculationMethod::eagle3;
         speculation_.head = described->head;
-        options_.feature_layers = described->aux_layers;
+        request_.feature_layers = described->aux_layers;
     }
-    team_ = std::make_unique<cpu::Team>(settings_.ranks);
-    auto target = cpu::load_target(*checkpoint_, options_, *team_);
+    auto target = engines_->target(*checkpoint_, request_);
     if (!target) return tl::unexpected(target.error());
     target_ = std::move(*target);
 
@@ -149,13 +146,12 @@ Expected<void> Inference::load_drafter() {
         drafter_ = std::move(*made);
         return {};
     };
-    const auto use_engine = [&](Expected<std::unique_ptr<cpu::Engine>> loaded, DrafterReads reads) -> Expected<void> {
+    const auto use_engine = [&](Expected<std::unique_ptr<Engine>> loaded, DrafterReads reads) -> Expected<void> {
         if (!loaded) return tl::unexpected(loaded.error());
         draft_engine_ = std::move(*loaded);
-        const auto& fusion = draft_engine_->rank(0).weights().fusion;
-        return make_model_drafter(reads, fusion ? fusion->target_of_draft : std::vector<int>{});
+        return make_model_drafter(reads, draft_engine_->target_of_draft());
     };
-    cpu::EngineOptions own = options_;
+    EngineRequest own = request_;
     own.feature_layers.clear();
     switch (settings_.method) {
         case DraftMethod::none: return {};
@@ -164,11 +160,10 @@ Expected<void> Inference::load_drafter() {
                 NgramDrafter::create({settings_.steps, settings_.ngram_min, settings_.ngram_max, settings_.pad_misses})));
         case DraftMethod::scripted: return keep(boxed(ScriptedDrafter::create(settings_.scripted_rates, end_tokens_)));
         case DraftMethod::eagle3:
-            return use_engine(cpu::load_eagle3_drafter(*draft_checkpoint_, speculation_, *target_, own),
-                              DrafterReads::features);
+            return use_engine(engines_->eagle3(*draft_checkpoint_, speculation_, own), DrafterReads::features);
         case DraftMethod::mtp:
             speculation_.method = model::SpeculationMethod::mtp;
-            return use_engine(cpu::load_mtp_drafter(*checkpoint_, speculation_, *target_, own), DrafterReads::hidden);
+            return use_engine(engines_->mtp(*checkpoint_, speculation_, own), DrafterReads::hidden);
         case DraftMethod::draft: break;
     }
     if (settings_.draft_model.empty()) {
@@ -180,7 +175,7 @@ Expected<void> Inference::load_drafter() {
     draft_checkpoint_ = std::move(*checkpoint);
     speculation_.method = model::SpeculationMethod::draft_model;
     speculation_.draft_model = settings_.draft_model;
-    return use_engine(cpu::load_draft_model(*draft_checkpoint_, speculation_, *target_, own), DrafterReads::nothing);
+    return use_engine(engines_->draft_model(*draft_checkpoint_, speculation_, own), DrafterReads::nothing);
 }
 
 Expected<void> Inference::make_model_drafter(DrafterReads reads, std::vector<int> target_of_draft) {
@@ -213,13 +208,9 @@ Expected<model::Json> Inference::profile() const {
     json["format"] = "draftboard.profile";
     json["version"] = 1;
     json["name"] = target_->shape().architecture.name;
-    json["environment"] = {{"device", "cpu"},
-                           {"ranks", settings_.ranks},
-                           {"expert_parallel", settings_.expert_parallel},
-                           {"all_reduce", settings_.all_reduce == cpu::AllReduceAlgorithm::ring ? "ring" : "one_shot"},
-                           {"hardware_threads", std::thread::hardware_concurrency()}};
+    json["environment"] = engines_->environment();
     json["passes"] = model::Json::array();
-    const auto add = [&](const cpu::Engine* engine, const Profile* measured, const char* who) -> Expected<void> {
+    const auto add = [&](const Engine* engine, const Profile* measured, const char* who) -> Expected<void> {
         if (engine == nullptr || measured == nullptr) return {};
         for (const auto& [key, samples] : measured->passes()) {
             const auto& [pass, sequences, tokens] = key;

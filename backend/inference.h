@@ -14,7 +14,8 @@
 
 #include "backend/byte_tokenizer.h"
 #include "backend/checkpoint.h"
-#include "backend/cpu/engine.h"
+#include "backend/cpu/cpu_engines.h"
+#include "backend/engine_factory.h"
 #include "backend/model_drafter.h"
 #include "backend/profile.h"
 #include "model/routing.h"
@@ -48,9 +49,9 @@ class Inference {
     [[nodiscard]] static model::Expected<Inference> open(InferenceSettings settings);
 
     [[nodiscard]] const InferenceSettings& settings() const { return settings_; }
-    [[nodiscard]] cpu::Engine& target() { return *target_; }
+    [[nodiscard]] Engine& target() { return *target_; }
     [[nodiscard]] Drafter* drafter() { return drafter_.get(); }              ///< nullptr: plain decoding
-    [[nodiscard]] cpu::Engine* drafter_engine() { return draft_engine_.get(); }  ///< nullptr: it drafts without a model
+    [[nodiscard]] Engine* drafter_engine() { return draft_engine_.get(); }  ///< nullptr: it drafts without a model
     [[nodiscard]] const std::optional<ByteTokenizer>& tokenizer() const { return tokenizer_; }
     [[nodiscard]] const std::vector<int>& end_tokens() const { return end_tokens_; }
 
@@ -76,10 +77,10 @@ class Inference {
     std::unique_ptr<Checkpoint> checkpoint_;
     std::unique_ptr<Checkpoint> draft_checkpoint_;
     model::Speculation speculation_;
-    cpu::EngineOptions options_;
-    std::unique_ptr<cpu::Team> team_;
-    std::unique_ptr<cpu::Engine> target_;
-    std::unique_ptr<cpu::Engine> draft_engine_;
+    EngineRequest request_;
+    std::unique_ptr<EngineFactory> engines_;
+    std::unique_ptr<Engine> target_;
+    std::unique_ptr<Engine> draft_engine_;
     std::unique_ptr<Drafter> drafter_;
     std::optional<ByteTokenizer> tokenizer_;
     std::vector<int> end_tokens_;

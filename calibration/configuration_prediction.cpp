@@ -34,7 +34,7 @@ Expected<ConfigurationPrediction> predict_configuration(const SuiteConfiguration
     if (!speculation) return tl::unexpected(speculation.error());
     ConfigurationPrediction out;
     model::Scenario& scenario = out.scenario;
-    const backend::cpu::ModelShape& shape = inference.target().shape();
+    const backend::ModelShape& shape = inference.target().shape();
     scenario.name = configuration.name();
     scenario.architecture = shape.architecture;
     scenario.layout = shape.layout;

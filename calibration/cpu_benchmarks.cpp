@@ -8,6 +8,7 @@
 
 #include "backend/cpu/ceilings.h"
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/team.h"
 #include "backend/decode_loop.h"
 #include "backend/model_drafter.h"
 #include "calibration/cpu_session.h"
@@ -138,13 +139,12 @@ Expected<void> measure_host(const CpuCalibrationOptions& options, const std::str
         std::unique_ptr<TimedModel> draft_model;
         std::unique_ptr<backend::Drafter> own;
         backend::Drafter* drafter = inference->drafter();
-        if (backend::cpu::Engine* engine = inference->drafter_engine(); engine != nullptr) {
+        if (backend::Engine* engine = inference->drafter_engine(); engine != nullptr) {
             draft_model = std::make_unique<TimedModel>(*engine);
-            const auto& fusion = engine->rank(0).weights().fusion;
             auto made = backend::ModelDrafter::create(
                 *draft_model, target.vocabulary(),
                 {configuration.method == backend::DraftMethod::eagle3 ? backend::DrafterReads::features : backend::DrafterReads::hidden,
-                 settings.steps, 1, 0, fusion ? fusion->target_of_draft : std::vector<int>{}});
+                 settings.steps, 1, 0, engine->target_of_draft()});
             if (!made) return tl::unexpected(made.error());
             own = std::make_unique<backend::ModelDrafter>(std::move(*made));
             drafter = own.get();

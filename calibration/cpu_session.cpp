@@ -106,8 +106,8 @@ void CpuSession::evict() {
 
 /// Brings slots to their context, target and drafter alike; leaves those that are near it.
 Expected<void> CpuSession::fill(int first_slot, int count, int context) {
-    backend::cpu::Engine& target = inference_->target();
-    backend::cpu::Engine* drafter = inference_->drafter_engine();
+    backend::Engine& target = inference_->target();
+    backend::Engine* drafter = inference_->drafter_engine();
     for (int slot = first_slot; slot < first_slot + count; ++slot) {
         const auto limit = context + std::max<std::int64_t>(kDriftRows, static_cast<std::int64_t>(kDrift * context));
         const bool fits = target.length(slot) >= context && target.length(slot) <= limit &&
@@ -137,7 +137,7 @@ Expected<void> CpuSession::fill(int first_slot, int count, int context) {
 
 /// One pass: whole, or with the time of every operation. After it its rows are dropped, or the first `commit_rows` of each
 /// sequence kept. What was disturbed is not kept, unless there is next to nothing yet.
-Expected<void> CpuSession::measure(backend::cpu::Engine& engine, Batch& batch, std::span<const int> logits_rows, const Visit& visit,
+Expected<void> CpuSession::measure(backend::Engine& engine, Batch& batch, std::span<const int> logits_rows, const Visit& visit,
                                    int commit_rows) {
     const bool drafter = &engine != &inference_->target();
     backend::ForwardOutput& output = drafter ? draft_output_ : output_;
@@ -192,7 +192,7 @@ Expected<void> CpuSession::measure(backend::cpu::Engine& engine, Batch& batch, s
 }
 
 /// Distinct experts of each layer, from one more run of the pass.
-Expected<void> CpuSession::count_experts(backend::cpu::Engine& engine, const Batch& batch, std::span<const int> logits_rows,
+Expected<void> CpuSession::count_experts(backend::Engine& engine, const Batch& batch, std::span<const int> logits_rows,
                                          CpuPassSamples& samples) {
     routing_.clear();
     engine.set_routing_record(&routing_);
@@ -233,8 +233,8 @@ Expected<void> CpuSession::decode(const Visit& visit, bool after_verify) {
 }
 
 Expected<void> CpuSession::cycle(const Visit& visit, int tokens) {
-    backend::cpu::Engine& target = inference_->target();
-    backend::cpu::Engine* drafter = inference_->drafter_engine();
+    backend::Engine& target = inference_->target();
+    backend::Engine* drafter = inference_->drafter_engine();
     const int kept = std::max(1, tokens / 2);
     Batch batch;
     batch.pass = Pass::verify;
@@ -309,7 +309,7 @@ Expected<void> CpuSession::round(CpuMeasurements& measurements) {
 
 Expected<model::Plan> CpuSession::plan(const CpuPassKey& key, std::int64_t context) {
     const bool drafter = key.model.ends_with("/drafter");
-    backend::cpu::Engine* engine = drafter ? inference_->drafter_engine() : &inference_->target();
+    backend::Engine* engine = drafter ? inference_->drafter_engine() : &inference_->target();
     if (engine == nullptr) {
         return model::fail(model::ErrorCode::not_found, "the session has no drafter", key.model);
     }

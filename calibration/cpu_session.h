@@ -53,12 +53,12 @@ class CpuSession {
     };
     CpuSession() = default;
     [[nodiscard]] model::Expected<void> fill(int first_slot, int count, int context);
-    [[nodiscard]] model::Expected<void> measure(backend::cpu::Engine& engine, backend::Batch& batch, std::span<const int> logits_rows,
+    [[nodiscard]] model::Expected<void> measure(backend::Engine& engine, backend::Batch& batch, std::span<const int> logits_rows,
                                                 const Visit& visit, int commit_rows);
     [[nodiscard]] model::Expected<void> cycle(const Visit& visit, int tokens);
     [[nodiscard]] model::Expected<void> decode(const Visit& visit, bool after_verify);
     [[nodiscard]] model::Expected<void> steady(Visit visit, int tokens);  ///< tokens 0: plain steps
-    [[nodiscard]] model::Expected<void> count_experts(backend::cpu::Engine& engine, const backend::Batch& batch,
+    [[nodiscard]] model::Expected<void> count_experts(backend::Engine& engine, const backend::Batch& batch,
                                                       std::span<const int> logits_rows, CpuPassSamples& samples);
     [[nodiscard]] int token_at(int slot, std::int64_t position) const;
     void take_rows(const std::vector<int>& slots, int tokens, std::int64_t ahead, std::vector<int>& ids) const;

@@ -246,11 +246,11 @@ Expected<ModelWeights> load_eagle3(const Checkpoint& head, const Architecture& h
 }
 
 Expected<ModelWeights> random_mtp(const Architecture& architecture, const Layout& layout, int rank, std::uint64_t seed,
-                                  const ModelWeights& target) {
+                                  const ModelWeights& target, RandomNumbers numbers) {
     const auto module = mtp_architecture(architecture, layout, rank);
     if (!module) return tl::unexpected(module.error());
     if (auto sound = check_lender(target, architecture, layout, true); !sound) return tl::unexpected(std::move(sound.error()));
-    RandomSource source(seed);
+    RandomSource source(seed, numbers);
     WeightBuilder builder(source, *module, layout, rank, false);
     ModelWeights out = build_mtp(builder, *module, architecture);
     out.embedding = target.embedding;
@@ -259,14 +259,15 @@ Expected<ModelWeights> random_mtp(const Architecture& architecture, const Layout
 }
 
 Expected<ModelWeights> random_eagle3(const Architecture& head_architecture, int aux_layers, const Architecture& target_architecture,
-                                     const Layout& layout, int rank, std::uint64_t seed, const ModelWeights& target) {
+                                     const Layout& layout, int rank, std::uint64_t seed, const ModelWeights& target,
+                                     RandomNumbers numbers) {
     if (auto sound = check_head(head_architecture, target_architecture, layout, rank); !sound) {
         return tl::unexpected(std::move(sound.error()));
     }
     if (aux_layers < 1 || aux_layers > 64) {
         return fail(ErrorCode::invalid_input, fmt::format("{} auxiliary layers are outside 1 .. 64", aux_layers), head_architecture.name);
     }
-    RandomSource source(seed);
+    RandomSource source(seed, numbers);
     WeightBuilder builder(source, head_architecture, layout, rank, false);
     ModelWeights out = build_eagle3(builder, head_architecture, std::int64_t{aux_layers} * target_architecture.hidden, "midlayer");
     const std::int64_t draft = head_architecture.vocabulary;

@@ -43,6 +43,9 @@ class RotaryTable {
     void rotate(float* x, std::int64_t position) const;
     /// m(mscale_all_dim)^2: what MLA multiplies its softmax scale by; 1 without YaRN.
     [[nodiscard]] double softmax_factor() const { return softmax_factor_; }
+    [[nodiscard]] bool interleaved() const { return interleaved_; }
+    [[nodiscard]] const std::vector<float>& cosines() const { return cos_; }  ///< positions() x dim() / 2
+    [[nodiscard]] const std::vector<float>& sines() const { return sin_; }
 
    private:
     int dim_ = 0;

@@ -49,10 +49,12 @@ Expected<ModelWeights> load_weights(const Checkpoint& checkpoint, const model::A
 }
 
 Expected<ModelWeights> random_weights(const model::Architecture& architecture, const model::Layout& layout, int rank,
-                                      std::uint64_t seed) {
+                                      std::uint64_t seed, RandomNumbers numbers) {
     if (auto sound = check_engine(architecture, layout, rank); !sound) return tl::unexpected(std::move(sound.error()));
-    if (auto fits = check_memory(architecture, layout); !fits) return tl::unexpected(std::move(fits.error()));
-    RandomSource source(seed);
+    if (numbers == RandomNumbers::made) {
+        if (auto fits = check_memory(architecture, layout); !fits) return tl::unexpected(std::move(fits.error()));
+    }
+    RandomSource source(seed, numbers);
     WeightBuilder builder(source, architecture, layout, rank, false);
     return builder.take(builder.model());
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "backend/checkpoint.h"
+#include "backend/cpu/random_source.h"
 #include "backend/cpu/weight_matrix.h"
 #include "backend/numerics.h"
 #include "model/architecture.h"
@@ -128,13 +129,15 @@ struct ModelWeights {
 /// Weights of standard deviation 1/sqrt(columns), norms 1: the same function whatever the layout, because each element
 /// depends on (seed, tensor, place) alone (random_source.h). Formats as the architecture says.
 [[nodiscard]] model::Expected<ModelWeights> random_weights(const model::Architecture& architecture, const model::Layout& layout,
-                                                           int rank, std::uint64_t seed);
+                                                           int rank, std::uint64_t seed, RandomNumbers numbers = RandomNumbers::made);
 [[nodiscard]] model::Expected<ModelWeights> random_mtp(const model::Architecture& architecture, const model::Layout& layout,
-                                                       int rank, std::uint64_t seed, const ModelWeights& target);
+                                                       int rank, std::uint64_t seed, const ModelWeights& target,
+                                                       RandomNumbers numbers = RandomNumbers::made);
 /// `aux_layers`: hidden states of the target that fc reads. The draft vocabulary is spread evenly over the target's.
 [[nodiscard]] model::Expected<ModelWeights> random_eagle3(const model::Architecture& head_architecture, int aux_layers,
                                                           const model::Architecture& target_architecture,
                                                           const model::Layout& layout, int rank, std::uint64_t seed,
-                                                          const ModelWeights& target);
+                                                          const ModelWeights& target,
+                                                          RandomNumbers numbers = RandomNumbers::made);
 
 }  // namespace draftboard::backend::cpu

@@ -58,6 +58,18 @@ void store(WeightMatrix& out, std::int64_t r, std::int64_t c, float value) {
     }
 }
 
+/// A share of that shape with neither data nor scales.
+WeightMatrix empty_share(std::int64_t rows, std::int64_t first_row, const Range& columns, const model::WeightFormat& format) {
+    WeightMatrix out = make_matrix(0, columns.count, format);
+    out.rows = rows;
+    if (format.block_rows > 0 && format.block_columns > 0) {
+        out.row_offset = first_row % format.block_rows;
+        out.column_offset = columns.begin % format.block_columns;
+        out.scale_columns = model::divide_up(out.column_offset + columns.count, format.block_columns);
+    }
+    return out;
+}
+
 }  // namespace
 
 std::uint8_t float_to_fp8_e4m3(float value) {
@@ -89,6 +101,7 @@ Expected<WeightMatrix> RandomSource::matrix(const MatrixRequest& request) {
     const bool int4 = format.format == NumberFormat::int4;
     const double middle = int4 ? 3 * deviation / 7 : 6 * deviation / kLargestFp8;
     const Random stream = Random(seed_).fork(model::fnv1a(request.module));
+    if (numbers_ == RandomNumbers::left_out) return empty_share(rows, ranges.front().begin, columns, format);
     StoredMatrix whole;  // its scales; the numbers follow below, row by row of the share
     whole.rows = request.rows;
     whole.columns = request.columns;

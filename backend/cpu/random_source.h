@@ -14,14 +14,18 @@
 
 namespace draftboard::backend::cpu {
 
+/// Whether matrices get their numbers here, or come without data and scales, for a device that fills its own memory. Vectors always have theirs.
+enum class RandomNumbers { made, left_out };
+
 class RandomSource final : public TensorSource {
    public:
-    explicit RandomSource(std::uint64_t seed) : seed_(seed) {}
+    explicit RandomSource(std::uint64_t seed, RandomNumbers numbers = RandomNumbers::made) : seed_(seed), numbers_(numbers) {}
     [[nodiscard]] model::Expected<WeightMatrix> matrix(const MatrixRequest& request) override;
     [[nodiscard]] model::Expected<std::vector<float>> vector(const VectorRequest& request) override;
 
    private:
     std::uint64_t seed_;
+    RandomNumbers numbers_;
 };
 
 /// Nearest e4m3 code, ties to even; beyond 448 the largest.

@@ -5,69 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "backend/cpu/experts.h"
 
 namespace draftboard::backend::cpu {
-
-/// Role of an operation -> what computes it.
-struct RoleTable {
-    using Action = void (Rank::*)();
-
-    static Action find(std::string_view role, const model::TokenMixer* mixer) {
-        // Roles that MLA and GQA share differ in what they do.
-        const bool latent = mixer != nullptr && std::holds_alternative<model::MlaShape>(*mixer);
-        if (role == "attention.rope_cache") return latent ? &Rank::mla_rope_cache : &Rank::gqa_rope_cache;
-        if (role == "attention.o_proj") return latent ? &Rank::mla_o_proj : &Rank::gqa_o_proj;
-        static constexpr std::pair<std::string_view, Action> kActions[] = {
-            {"embedding", &Rank::embedding},
-            {"embedding.all_reduce", &Rank::embedding_all_reduce},
-            {"eagle3.fc", &Rank::eagle3_fc},
-            {"mtp.norm", &Rank::mtp_norm},
-            {"mtp.projection", &Rank::mtp_projection},
-            {"mixer.norm", &Rank::mixer_norm},
-            {"attention.qkv_a_proj", &Rank::qkv_a_proj},
-            {"attention.a_norm", &Rank::a_norm},
-            {"attention.q_b_proj", &Rank::q_b_proj},
-            {"attention.q_proj", &Rank::q_proj},
-            {"attention.kv_a_proj", &Rank::kv_a_proj},
-            {"attention.absorb_q", &Rank::absorb_q},
-            {"attention.mla", &Rank::mla},
-            {"attention.absorb_v", &Rank::absorb_v},
-            {"attention.qkv_proj", &Rank::qkv_proj},
-            {"attention.qk_norm", &Rank::qk_norm},
-            {"attention.gqa", &Rank::gqa},
-            {"attention.output_gate", &Rank::output_gate},
-            {"delta_net.in_proj", &Rank::delta_net_in_proj},
-            {"delta_net.core", &Rank::delta_net_core},
-            {"delta_net.gated_norm", &Rank::delta_net_gated_norm},
-            {"delta_net.out_proj", &Rank::delta_net_out_proj},
-            {"delta_net.rollback", &Rank::nothing},
-            {"mixer.all_reduce", &Rank::block_all_reduce},
-            {"feed_forward.norm", &Rank::feed_forward_norm},
-            {"mlp.gate_up_proj", &Rank::gate_up_proj},
-            {"mlp.activation", &Rank::activation},
-            {"mlp.down_proj", &Rank::down_proj},
-            {"moe.router_proj", &Rank::router_proj},
-            {"moe.top_k", &Rank::top_k},
-            {"moe.experts", &Rank::experts},
-            {"moe.shared_gate_up_proj", &Rank::shared_gate_up_proj},
-            {"moe.shared_activation", &Rank::shared_activation},
-            {"moe.shared_down_proj", &Rank::shared_down_proj},
-            {"moe.combine", &Rank::combine},
-            {"feed_forward.all_reduce", &Rank::block_all_reduce},
-            {"final.norm", &Rank::final_norm},
-            {"lm_head", &Rank::lm_head},
-            {"logits.all_gather", &Rank::logits_all_gather},
-            {"sample", &Rank::hand_over},
-            {"accept", &Rank::hand_over},
-            {"draft.top_k", &Rank::hand_over},
-        };
-        const auto* found = std::ranges::find(kActions, role, &std::pair<std::string_view, Action>::first);
-        return found == std::end(kActions) ? nullptr : found->second;
-    }
-};
 
 namespace {
 
@@ -81,9 +21,10 @@ int rotary_dim(const model::Architecture& architecture) {
 
 }  // namespace
 
-Rank::Rank(const ModelShape& shape, int index, ModelWeights weights, int sequences, std::int64_t max_length,
+Rank::Rank(const ModelShape& shape, const RankOptions& options, int index, ModelWeights weights, int sequences, std::int64_t max_length,
            Communicator& communicator)
     : shape_(&shape),
+      options_(options),
       index_(index),
       weights_(std::move(weights)),
       communicator_(&communicator),
@@ -98,22 +39,8 @@ Rank::Rank(const ModelShape& shape, int index, ModelWeights weights, int sequenc
     for (int i = 0; i < sequences; ++i) caches_.emplace_back(shape.architecture, shape.layout, max_length);
 }
 
-model::Expected<Program> Rank::compile(const model::Plan& plan, const ModelShape& shape) {
-    Program program;
-    program.reserve(plan.operations.size());
-    for (std::size_t i = 0; i < plan.operations.size(); ++i) {
-        const model::Operation& operation = plan.operations[i];
-        const model::TokenMixer* mixer =
-            operation.layer < 0 ? nullptr : &shape.architecture.layers[static_cast<std::size_t>(operation.layer)].mixer;
-        const RoleTable::Action action = RoleTable::find(operation.role, mixer);
-        if (action == nullptr) {
-            return model::fail(model::ErrorCode::unsupported,
-                               fmt::format("the CPU engine has no operation '{}'", operation.role), operation.key(plan.pass),
-                               "choose a layout without pipeline stages, DP attention, decode context or all-to-all");
-        }
-        program.push_back({action, static_cast<int>(i), operation.layer});
-    }
-    return program;
+model::Expected<Program<Rank>> Rank::compile(const model::Plan& plan, const ModelShape& shape) {
+    return RoleTable<Rank>::compile(plan, shape, "CPU");
 }
 
 void Rank::commit(std::span<const PendingCommit> commits) {
@@ -130,7 +57,7 @@ void Rank::commit(std::span<const PendingCommit> commits) {
 
 void Rank::clear(int slot) { caches_[static_cast<std::size_t>(slot)].clear(); }
 
-void Rank::run(const Program& program, const PassRows& rows, const PassResults& results, std::span<OperationTime> times) {
+void Rank::run(const Program<Rank>& program, const PassRows& rows, const PassResults& results, std::span<OperationTime> times) {
     rows_ = &rows;
     results_ = &results;
     m_ = static_cast<std::int64_t>(rows.sequences) * rows.tokens;
@@ -147,14 +74,14 @@ void Rank::run(const Program& program, const PassRows& rows, const PassResults& 
         }
     }
     if (times.empty()) {
-        for (const Instruction& instruction : program) {
+        for (const Instruction<Rank>& instruction : program) {
             layer_ = instruction.layer;
             (this->*instruction.action)();
         }
         return;
     }
     std::int64_t before = now_ns();
-    for (const Instruction& instruction : program) {
+    for (const Instruction<Rank>& instruction : program) {
         layer_ = instruction.layer;
         collective_ = {};
         (this->*instruction.action)();
@@ -207,7 +134,7 @@ void Rank::embedding() {
 
 void Rank::embedding_all_reduce() {
     std::vector<float>& target = shape_->kind == ModelKind::model ? hidden_ : embedded_;
-    collective(communicator_->all_reduce(index_, target.data(), m_ * hidden_width_, shape_->all_reduce));
+    collective(communicator_->all_reduce(index_, target.data(), m_ * hidden_width_, options_.all_reduce));
 }
 
 void Rank::eagle3_fc() {
@@ -251,7 +178,7 @@ void Rank::keep_features(int layer) {
 }
 
 void Rank::block_all_reduce() {
-    collective(communicator_->all_reduce(index_, block_.data(), m_ * hidden_width_, shape_->all_reduce));
+    collective(communicator_->all_reduce(index_, block_.data(), m_ * hidden_width_, options_.all_reduce));
 }
 
 void Rank::final_norm() {

@@ -19,48 +19,17 @@
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/model_weights.h"
 #include "backend/cpu/rank_cache.h"
-#include "backend/numerics.h"
-#include "model/layout.h"
+#include "backend/engine.h"
+#include "backend/role_table.h"
 #include "model/plan.h"
 
 namespace draftboard::backend::cpu {
 
-/// A whole model, or a drafter that reads the target's hidden states.
-enum class ModelKind { model, eagle3, mtp };
-
-/// What the model is, the same on all its ranks.
-struct ModelShape {
-    ModelKind kind = ModelKind::model;
-    model::Architecture architecture;  ///< computed in float: activation_format fp32
-    Numerics numerics;
-    model::Layout layout;
+/// How ranks compute, beside what the model is.
+struct RankOptions {
     AllReduceAlgorithm all_reduce = AllReduceAlgorithm::one_shot;
     /// MLA in prefill expands keys and values a head from the latents, instead of absorbing kv_b into query and output.
     bool expand_latents = false;
-    /// Target layers whose inputs go to ForwardOutput::features (the number of layers: the input of the final norm).
-    std::vector<int> feature_layers;
-};
-
-/// The rows of one pass, made by the engine, read by all ranks.
-struct PassRows {
-    model::Pass pass = model::Pass::decode;
-    int sequences = 1;
-    int tokens = 1;  ///< a sequence
-    std::vector<int> slots;                 ///< by sequence
-    std::vector<std::int64_t> committed;    ///< by sequence
-    std::vector<int> first_row;             ///< by sequence: uncommitted rows before this pass
-    std::vector<const std::int32_t*> parents;  ///< by sequence: of all uncommitted rows, those of this pass included
-    std::vector<int> token_ids;             ///< by row
-    std::vector<std::int64_t> positions;    ///< by row
-    const float* features = nullptr;        ///< by row
-    std::vector<int> logits_rows;           ///< rows whose logits are wanted, ascending
-};
-
-/// Rows that the loop has accepted, still to be moved in the caches.
-struct PendingCommit {
-    int slot = 0;
-    std::int64_t committed = 0;
-    std::vector<int> path;
 };
 
 /// Where rank 0 leaves the results; others get nullptr.
@@ -71,44 +40,29 @@ struct PassResults {
     std::vector<std::uint16_t>* routing = nullptr;  ///< appended to: (MoE layer, row, k) experts
 };
 
-/// Time of one operation on one rank, ns.
-struct OperationTime {
-    std::int64_t total_ns = 0;
-    std::int64_t wait_ns = 0;  ///< collectives: for the last rank
-};
-
 /// Makes room; buffers never shrink.
 template <class Number>
 void grow(std::vector<Number>& buffer, std::int64_t size) {
     if (buffer.size() < static_cast<std::size_t>(size)) buffer.resize(static_cast<std::size_t>(size));
 }
 
-class Rank;
-
-struct Instruction {
-    void (Rank::*action)() = nullptr;
-    int operation = 0;  ///< index in the plan
-    int layer = -1;
-};
-using Program = std::vector<Instruction>;
-
 class Rank {
    public:
-    Rank(const ModelShape& shape, int index, ModelWeights weights, int sequences, std::int64_t max_length,
+    Rank(const ModelShape& shape, const RankOptions& options, int index, ModelWeights weights, int sequences, std::int64_t max_length,
          Communicator& communicator);
 
-    [[nodiscard]] static model::Expected<Program> compile(const model::Plan& plan, const ModelShape& shape);
+    [[nodiscard]] static model::Expected<Program<Rank>> compile(const model::Plan& plan, const ModelShape& shape);
 
     /// Caches take over accepted rows; its time counts as the plan's delta_net.rollback.
     void commit(std::span<const PendingCommit> commits);
     void clear(int slot);
     /// `times`: one entry an operation of the plan, or empty: not measured.
-    void run(const Program& program, const PassRows& rows, const PassResults& results, std::span<OperationTime> times);
+    void run(const Program<Rank>& program, const PassRows& rows, const PassResults& results, std::span<OperationTime> times);
     [[nodiscard]] std::int64_t commit_ns() const { return commit_ns_; }
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
 
    private:
-    friend struct RoleTable;
+    friend struct RoleTable<Rank>;
     void embedding();
     void embedding_all_reduce();
     void eagle3_fc();
@@ -169,7 +123,7 @@ class Rank {
         return caches_[static_cast<std::size_t>(rows_->slots[static_cast<std::size_t>(sequence)])].layer(layer_);
     }
     [[nodiscard]] int attention_ranks() const { return shape_->layout.tensor; }
-    [[nodiscard]] bool expanded() const { return shape_->expand_latents && rows_->pass == model::Pass::prefill; }
+    [[nodiscard]] bool expanded() const { return options_.expand_latents && rows_->pass == model::Pass::prefill; }
     void project(const Projection& projection, const float* x, std::int64_t x_stride, std::vector<float>& y);
     /// One part of a projection of normed_ into its columns of projected_.
     void project_part(const Projection& projection, std::size_t part);
@@ -181,6 +135,7 @@ class Rank {
     void expanded_mla(int sequence);
 
     const ModelShape* shape_;
+    RankOptions options_;
     int index_;
     ModelWeights weights_;
     std::vector<SequenceCache> caches_;

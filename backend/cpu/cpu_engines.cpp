@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/cpu_engines.h"
+
+#include <thread>
+#include <utility>
+
+#include "backend/cpu/engine.h"
+
+namespace draftboard::backend::cpu {
+
+namespace {
+
+using Made = model::Expected<std::unique_ptr<backend::Engine>>;
+
+class CpuEngines final : public EngineFactory {
+   public:
+    explicit CpuEngines(const CpuSettings& settings) : settings_(settings), team_(settings.ranks) {}
+
+    Made target(const Checkpoint& checkpoint, const EngineRequest& request) override {
+        auto made = load_target(checkpoint, options(request), team_);
+        if (!made) return tl::unexpected(made.error());
+        target_ = made->get();
+        return std::move(*made);
+    }
+    Made mtp(const Checkpoint& checkpoint, const model::Speculation& speculation, const EngineRequest& request) override {
+        return load_mtp_drafter(checkpoint, speculation, *target_, options(request));
+    }
+    Made eagle3(const Checkpoint& head, const model::Speculation& speculation, const EngineRequest& request) override {
+        return load_eagle3_drafter(head, speculation, *target_, options(request));
+    }
+    Made draft_model(const Checkpoint& checkpoint, const model::Speculation& speculation, const EngineRequest& request) override {
+        return load_draft_model(checkpoint, speculation, *target_, options(request));
+    }
+    model::Json environment() const override {
+        return {{"device", "cpu"},
+                {"ranks", settings_.ranks},
+                {"expert_parallel", settings_.expert_parallel},
+                {"all_reduce", settings_.all_reduce == AllReduceAlgorithm::ring ? "ring" : "one_shot"},
+                {"hardware_threads", std::thread::hardware_concurrency()}};
+    }
+
+   private:
+    [[nodiscard]] EngineOptions options(const EngineRequest& request) const {
+        EngineOptions options;
+        options.sequences = request.sequences;
+        options.max_length = request.max_length;
+        options.feature_layers = request.feature_layers;
+        options.expert_parallel = settings_.expert_parallel;
+        options.all_reduce = settings_.all_reduce;
+        return options;
+    }
+
+    CpuSettings settings_;
+    Team team_;
+    const Engine* target_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<EngineFactory> cpu_engines(const CpuSettings& settings) { return std::make_unique<CpuEngines>(settings); }
+
+}  // namespace draftboard::backend::cpu

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Makes the engines of one run on one device: the target first, then at most one drafter that shares its ranks. inference.h
+// asks it; cpu_engines() and cuda_engines() are the two.
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "backend/checkpoint.h"
+#include "backend/engine.h"
+#include "model/error.h"
+#include "model/json_reader.h"
+#include "model/speculation.h"
+
+namespace draftboard::backend {
+
+struct EngineRequest {
+    int sequences = 1;
+    std::int64_t max_length = 4096;   ///< tokens a sequence; memory for all of them is taken at the start
+    std::vector<int> feature_layers;  ///< of the target: see ModelShape
+};
+
+class EngineFactory {
+   public:
+    virtual ~EngineFactory() = default;
+    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> target(const Checkpoint& checkpoint, const EngineRequest& request) = 0;
+    // Drafters of the target that was made last. `speculation` names method, steps and (EAGLE-3) the head.
+    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> mtp(const Checkpoint& checkpoint, const model::Speculation& speculation,
+                                                                       const EngineRequest& request) = 0;
+    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> eagle3(const Checkpoint& head, const model::Speculation& speculation,
+                                                                          const EngineRequest& request) = 0;
+    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> draft_model(const Checkpoint& checkpoint,
+                                                                               const model::Speculation& speculation,
+                                                                               const EngineRequest& request) = 0;
+    /// The device and what was chosen on it, for a profile's "environment".
+    [[nodiscard]] virtual model::Json environment() const = 0;
+};
+
+}  // namespace draftboard::backend

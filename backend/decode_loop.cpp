@@ -153,6 +153,7 @@ Expected<void> DecodeLoop::verify(const Group& group) {
     batch_.parents.clear();
     if (proposal_.width > 1) batch_.parents = proposal_.parents;
     batch_.features.clear();
+    batch_.greedy = std::ranges::all_of(group, [](const Sequence* sequence) { return sequence->sampling.greedy(); });
     cycle_.sequences += static_cast<int>(group.size());
     cycle_.rows += static_cast<int>(batch_.token_ids.size());
     ++cycle_.passes;
@@ -160,10 +161,8 @@ Expected<void> DecodeLoop::verify(const Group& group) {
 }
 
 Expected<void> DecodeLoop::accept(Sequence& sequence, std::size_t index) {
-    const auto row_size = static_cast<std::size_t>(proposal_.vocabulary);
     const auto width = static_cast<std::size_t>(proposal_.width);
-    const auto logits = std::span<const float>(output_.logits).subspan(index * width * row_size, width * row_size);
-    if (!verifier_.verify(proposal_, index, logits, sequence.sampling, sequence.random, verdict_))
+    if (!verifier_.verify(proposal_, index, output_, index * width, sequence.sampling, sequence.random, verdict_))
         return not_finite(sequence.request);
     if (width > 1) target_->commit(sequence.slot, verdict_.path);
     if (sequence.speculates) {
@@ -230,12 +229,13 @@ Expected<void> DecodeLoop::prefill(Sequence& sequence) {
         batch_.token_ids.assign(chunk.begin(), chunk.end());
         batch_.parents.clear();
         batch_.features.clear();
+        batch_.greedy = sequence.sampling.greedy();
         if (auto ok = target_->forward(batch_, {}, output_); !ok) return ok;
         const bool last = first + count == sequence.prompt;
         if (last) {
             const DraftSequence alone{sequence.slot, sequence.tokens, &sequence.sampling, &sequence.random};
             proposal_.reset(std::span(&alone, 1), 1, target_->vocabulary());
-            if (!verifier_.verify(proposal_, 0, output_.logits, sequence.sampling, sequence.random, verdict_))
+            if (!verifier_.verify(proposal_, 0, output_, 0, sequence.sampling, sequence.random, verdict_))
                 return not_finite(sequence.request);
             emit(sequence, verdict_.tokens, verdict_.near_ties);
         }

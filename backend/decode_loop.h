@@ -53,9 +53,12 @@ struct Result {
     AcceptanceCounter acceptance;  ///< of this request
 };
 
+/// Most rows of a prefill pass, unless a loop is told otherwise.
+inline constexpr int kPrefillRows = 256;
+
 struct LoopOptions {
     int batch = 0;           ///< sequences at once; 0: as many as the models hold
-    int prefill_rows = 256;  ///< most rows of a prefill pass
+    int prefill_rows = kPrefillRows;
     std::uint64_t seed = 1;
     const std::atomic<bool>* cancel = nullptr;  ///< looked at before each pass of a prompt and each cycle
     /// Tokens of a request as they come, at least one a call.

@@ -19,7 +19,9 @@ namespace draftboard::backend {
 struct EngineRequest {
     int sequences = 1;
     std::int64_t max_length = 4096;   ///< tokens a sequence; memory for all of them is taken at the start
+    int max_rows = 256;               ///< of a pass
     std::vector<int> feature_layers;  ///< of the target: see ModelShape
+    bool hidden_read = false;         ///< somebody reads ForwardOutput::hidden
 };
 
 class EngineFactory {
@@ -34,6 +36,12 @@ class EngineFactory {
     [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> draft_model(const Checkpoint& checkpoint,
                                                                                const model::Speculation& speculation,
                                                                                const EngineRequest& request) = 0;
+    // The same with random weights, for timing shapes without a checkpoint.
+    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> random_target(const model::Architecture& architecture,
+                                                                                 const EngineRequest& request) = 0;
+    /// EAGLE-3 or MTP.
+    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> random_drafter(const model::Speculation& speculation,
+                                                                                  const EngineRequest& request) = 0;
     /// The device and what was chosen on it, for a profile's "environment".
     [[nodiscard]] virtual model::Json environment() const = 0;
 };

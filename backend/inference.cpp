@@ -7,8 +7,13 @@
 
 #include <fmt/format.h>
 
+#ifdef DRAFTBOARD_CUDA
+#include "backend/cuda/cuda_engines.h"
+#endif
 #include "backend/ngram_drafter.h"
+#include "backend/decode_loop.h"
 #include "backend/scripted_drafter.h"
+#include "model/eagle3_head.h"
 
 namespace draftboard::backend {
 
@@ -47,6 +52,12 @@ Expected<std::unique_ptr<Drafter>> boxed(Expected<Made> made) {
     return std::make_unique<Made>(std::move(*made));
 }
 
+/// Rows of the widest pass: a chunk of a prompt, or the verified rows of a full batch, or a drafter's.
+int rows_of_a_pass(const InferenceSettings& settings) {
+    const int drafted = std::max({settings.draft_tokens, settings.steps + 1, settings.top_k});
+    return std::max(kPrefillRows, settings.batch * (settings.method == DraftMethod::none ? 1 : drafted));
+}
+
 Expected<void> check_settings(const InferenceSettings& settings) {
     const auto refuse = [](std::string message, std::string context) {
         return fail(ErrorCode::invalid_input, std::move(message), std::move(context));
@@ -83,6 +94,14 @@ std::optional<DraftMethod> draft_method_from_name(std::string_view name) {
     return std::nullopt;
 }
 
+std::string_view to_name(Device device) { return device == Device::cuda ? "cuda" : "cpu"; }
+
+std::optional<Device> device_from_name(std::string_view name) {
+    if (name == "cpu") return Device::cpu;
+    if (name == "cuda") return Device::cuda;
+    return std::nullopt;
+}
+
 Expected<Inference> Inference::open(InferenceSettings settings) {
     if (auto ok = check_settings(settings); !ok) return tl::unexpected(ok.error());
     Inference out;
@@ -92,10 +111,28 @@ Expected<Inference> Inference::open(InferenceSettings settings) {
     if (out.settings_.draft_tokens == 0 || out.settings_.top_k == 1) {
         out.settings_.draft_tokens = 1 + out.settings_.steps * out.settings_.top_k;
     }
-    out.engines_ = cpu::cpu_engines({out.settings_.ranks, out.settings_.expert_parallel, out.settings_.all_reduce});
-    if (auto ok = out.load_target(); !ok) return tl::unexpected(ok.error());
+    if (auto ok = out.make_engines(); !ok) return tl::unexpected(ok.error());
+    const bool random = out.settings_.synthetic.has_value();
+    if (auto ok = random ? out.make_random_target() : out.load_target(); !ok) return tl::unexpected(ok.error());
     if (auto ok = out.load_drafter(); !ok) return tl::unexpected(ok.error());
     return out;
+}
+
+Expected<void> Inference::make_engines() {
+    if (settings_.device == Device::cpu) {
+        engines_ = cpu::cpu_engines({settings_.ranks, settings_.expert_parallel, settings_.all_reduce});
+        return {};
+    }
+#ifdef DRAFTBOARD_CUDA
+    cuda::CudaSettings of_cuda = settings_.cuda;
+    of_cuda.ranks = settings_.ranks;
+    of_cuda.expert_parallel = settings_.expert_parallel;
+    engines_ = cuda::cuda_engines(of_cuda);
+    return {};
+#else
+    return fail(ErrorCode::unavailable, "this build has no CUDA engine", "device",
+                "build where nvcc is found, or run with --device cpu");
+#endif
 }
 
 std::int64_t Inference::room() const {
@@ -110,6 +147,8 @@ Expected<void> Inference::load_target() {
     checkpoint_ = std::move(*checkpoint);
     request_.sequences = settings_.batch;
     request_.max_length = settings_.text_length + room();
+    request_.max_rows = rows_of_a_pass(settings_);
+    request_.hidden_read = settings_.method == DraftMethod::mtp;
     speculation_.steps = settings_.steps;
     speculation_.top_k = settings_.top_k;
     speculation_.draft_tokens = settings_.draft_tokens;
@@ -130,8 +169,33 @@ Expected<void> Inference::load_target() {
     auto target = engines_->target(*checkpoint_, request_);
     if (!target) return tl::unexpected(target.error());
     target_ = std::move(*target);
-
     end_tokens_ = target_->shape().numerics.end_tokens;
+    return read_tokenizer();
+}
+
+Expected<void> Inference::make_random_target() {
+    const model::Architecture& architecture = *settings_.synthetic;
+    request_.sequences = settings_.batch;
+    request_.max_length = settings_.text_length + room();
+    request_.max_rows = rows_of_a_pass(settings_);
+    request_.hidden_read = settings_.method == DraftMethod::mtp;
+    speculation_.steps = settings_.steps;
+    speculation_.top_k = settings_.top_k;
+    speculation_.draft_tokens = settings_.draft_tokens;
+    if (settings_.method == DraftMethod::eagle3) {
+        speculation_.method = model::SpeculationMethod::eagle3;
+        speculation_.head = model::default_eagle3_head(architecture);
+        // Three states, low, middle and high, as published heads read them.
+        const int layers = static_cast<int>(architecture.layers.size());
+        for (const int layer : {std::min(2, layers), layers / 2, std::max(layers - 3, 0)}) request_.feature_layers.push_back(layer);
+    }
+    auto target = engines_->random_target(architecture, request_);
+    if (!target) return tl::unexpected(target.error());
+    target_ = std::move(*target);
+    return {};
+}
+
+Expected<void> Inference::read_tokenizer() {
     if (!checkpoint_->has_byte_tokenizer()) return {};
     auto tokenizer = ByteTokenizer::load(without_slash(settings_.model) + "/byte_tokenizer.json");
     if (!tokenizer) return tl::unexpected(tokenizer.error());
@@ -153,6 +217,7 @@ Expected<void> Inference::load_drafter() {
     };
     EngineRequest own = request_;
     own.feature_layers.clear();
+    const bool random = settings_.synthetic.has_value();
     switch (settings_.method) {
         case DraftMethod::none: return {};
         case DraftMethod::ngram:
@@ -160,10 +225,12 @@ Expected<void> Inference::load_drafter() {
                 NgramDrafter::create({settings_.steps, settings_.ngram_min, settings_.ngram_max, settings_.pad_misses})));
         case DraftMethod::scripted: return keep(boxed(ScriptedDrafter::create(settings_.scripted_rates, end_tokens_)));
         case DraftMethod::eagle3:
-            return use_engine(engines_->eagle3(*draft_checkpoint_, speculation_, own), DrafterReads::features);
+            return use_engine(random ? engines_->random_drafter(speculation_, own) : engines_->eagle3(*draft_checkpoint_, speculation_, own),
+                              DrafterReads::features);
         case DraftMethod::mtp:
             speculation_.method = model::SpeculationMethod::mtp;
-            return use_engine(engines_->mtp(*checkpoint_, speculation_, own), DrafterReads::hidden);
+            return use_engine(random ? engines_->random_drafter(speculation_, own) : engines_->mtp(*checkpoint_, speculation_, own),
+                              DrafterReads::hidden);
         case DraftMethod::draft: break;
     }
     if (settings_.draft_model.empty()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Target, drafter and tokenizer of one run, put together from folders and settings: what `run`, `acceptance`, `calibrate` and
-// `validate` share. It loads and wires; DecodeLoop decodes. Another device would be another way to make the engines.
+// `validate` share. It chooses the device, loads and wires; DecodeLoop decodes.
 //
 //   Inference inference = Inference::open(settings);  DecodeLoop loop(inference.target(), inference.drafter(), {...});
 
@@ -15,6 +15,7 @@
 #include "backend/byte_tokenizer.h"
 #include "backend/checkpoint.h"
 #include "backend/cpu/cpu_engines.h"
+#include "backend/cuda/launch.h"
 #include "backend/engine_factory.h"
 #include "backend/model_drafter.h"
 #include "backend/profile.h"
@@ -25,6 +26,10 @@ namespace draftboard::backend {
 enum class DraftMethod { none, eagle3, mtp, ngram, draft, scripted };
 [[nodiscard]] std::string_view to_name(DraftMethod method);
 [[nodiscard]] std::optional<DraftMethod> draft_method_from_name(std::string_view name);
+
+enum class Device { cpu, cuda };
+[[nodiscard]] std::string_view to_name(Device device);
+[[nodiscard]] std::optional<Device> device_from_name(std::string_view name);
 
 struct InferenceSettings {
     std::string model;                   ///< folder of the target
@@ -37,9 +42,13 @@ struct InferenceSettings {
     int ngram_min = 2;
     int ngram_max = 5;
     bool pad_misses = true;
+    Device device = Device::cpu;
     int ranks = 1;
     bool expert_parallel = false;
     cpu::AllReduceAlgorithm all_reduce = cpu::AllReduceAlgorithm::one_shot;
+    cuda::CudaSettings cuda;             ///< where device is cuda; its ranks and expert_parallel are those above
+    /// Random weights at the true shapes instead of a checkpoint; `model` is then a name for messages alone.
+    std::optional<model::Architecture> synthetic;
     int batch = 1;                       ///< sequences at once
     std::int64_t text_length = 4096;     ///< longest text, prompt and output; rows of drafts get their room beside it
 };
@@ -68,7 +77,10 @@ class Inference {
 
    private:
     Inference() = default;
+    [[nodiscard]] model::Expected<void> make_engines();
     [[nodiscard]] model::Expected<void> load_target();
+    [[nodiscard]] model::Expected<void> make_random_target();
+    [[nodiscard]] model::Expected<void> read_tokenizer();
     [[nodiscard]] model::Expected<void> load_drafter();
     [[nodiscard]] model::Expected<void> make_model_drafter(DrafterReads reads, std::vector<int> target_of_draft);
     [[nodiscard]] std::int64_t room() const;  ///< rows beside the text in a cache

@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/sampling.h"
 #include "model/error.h"
 #include "model/plan.h"
 
@@ -29,6 +30,8 @@ struct Batch {
     std::vector<int> parents;     ///< sequences x tokens, indices of uncommitted rows or -1; empty: a chain that goes
                                   ///< on from the last uncommitted row (or the last committed token)
     std::vector<float> features;  ///< drafters that read the target: sequences x tokens x feature_width(); else empty
+    /// The caller takes the best token of each row and nothing else: an engine may give `choices` and leave the logits where they are.
+    bool greedy = false;
 };
 
 /// Results, row by row; reused between passes so that nothing is allocated in the loop.
@@ -36,10 +39,17 @@ struct ForwardOutput {
     int rows = 0;                ///< rows of logits: sequences x tokens in decode, verify and draft; one a sequence (its
                                  ///< last row) in prefill; in draft_extend one a sequence: row Batch::tokens - 1 unless
                                  ///< logits_row says which
-    std::vector<float> logits;   ///< rows x vocabulary
+    std::vector<float> logits;   ///< rows x vocabulary; empty where choices are given
+    std::vector<GreedyChoice> choices;  ///< of each row, where Batch::greedy asked for no more; else empty
     std::vector<float> hidden;   ///< all rows of the pass x hidden: what a drafter's next step feeds on (before the final norm)
     std::vector<float> features; ///< all rows x feature_width of the drafter that reads this model: auxiliary hidden states
 };
+
+/// The choice at a row of logits, whether the engine made it or left it to the host.
+[[nodiscard]] inline GreedyChoice greedy_choice(const ForwardOutput& output, std::size_t row, std::size_t vocabulary) {
+    if (!output.choices.empty()) return output.choices[row];
+    return greedy_choice(std::span(output.logits).subspan(row * vocabulary, vocabulary));
+}
 
 class LanguageModel {
    public:

@@ -139,6 +139,7 @@ Expected<void> ModelDrafter::run_prompt(int slot, Pending& pending) {
     if (rows == 0) return {};
     const auto values = static_cast<std::ptrdiff_t>(rows * feature_width_);
     batch_.pass = Pass::prefill;
+    batch_.greedy = true;  // nobody looks at its logits
     batch_.sequences.assign(1, slot);
     batch_.tokens = static_cast<int>(rows);
     batch_.token_ids.assign(pending.tokens.begin(), pending.tokens.end() - 1);
@@ -152,6 +153,8 @@ Expected<void> ModelDrafter::run_prompt(int slot, Pending& pending) {
 
 Expected<void> ModelDrafter::propose(std::span<const DraftSequence> sequences, int vocabulary, Proposal& proposal) {
     proposal.reset(sequences, width_, vocabulary);
+    batch_.greedy =
+        options_.top_k == 1 && std::ranges::all_of(sequences, [](const DraftSequence& s) { return s.sampling->greedy(); });
     if (auto ok = extend(sequences); !ok) return ok;
     auto drafted = options_.top_k == 1 ? draft_chain(sequences, proposal) : draft_tree(sequences, proposal);
     for (const DraftSequence& sequence : sequences) model_->discard(sequence.slot);
@@ -204,11 +207,11 @@ Expected<void> ModelDrafter::extend(std::span<const DraftSequence> sequences) {
 
 /// The draft at output row `index`, written to the proposal. -1: logits that are not usable.
 int ModelDrafter::pick(const DraftSequence& sequence, std::size_t index, int draft, Proposal& proposal) {
-    const auto logits = logits_row(index);
     int token = -1;
     if (sequence.sampling->greedy()) {
-        token = greedy_choice(logits).token;
+        token = greedy_choice(output_, index, static_cast<std::size_t>(model_->vocabulary())).token;
     } else {
+        const auto logits = logits_row(index);
         q_.resize(logits.size());
         if (!maker_.make(logits, *sequence.sampling, q_)) return -1;
         token = draw(q_, *sequence.random);

@@ -72,9 +72,8 @@ int proposed_child(const Rows& rows, int row, std::span<float> p, model::Random&
 
 }  // namespace
 
-Verifier::Step Verifier::greedy_step(const Proposal& proposal, std::size_t sequence, int row, std::span<const float> logits,
+Verifier::Step Verifier::greedy_step(const Proposal& proposal, std::size_t sequence, int row, const GreedyChoice& choice,
                                      double tie_tolerance) {
-    const GreedyChoice choice = greedy_choice(logits);
     Step step;
     step.token = choice.token;
     step.near_tie = choice.gap < tie_tolerance;
@@ -99,7 +98,7 @@ Verifier::Step Verifier::sampled_step(const Proposal& proposal, std::size_t sequ
     return step;
 }
 
-bool Verifier::verify(const Proposal& proposal, std::size_t sequence, std::span<const float> logits,
+bool Verifier::verify(const Proposal& proposal, std::size_t sequence, const ForwardOutput& output, std::size_t first_row,
                       const Sampling& sampling, model::Random& random, Verdict& verdict) {
     const Rows rows = rows_of(proposal, sequence);
     const auto vocabulary = static_cast<std::size_t>(proposal.vocabulary);
@@ -108,15 +107,15 @@ bool Verifier::verify(const Proposal& proposal, std::size_t sequence, std::span<
     verdict.tokens.clear();
     verdict.near_ties.clear();
     for (int row = 0; row >= 0;) {
-        const auto here = logits.subspan(static_cast<std::size_t>(row) * vocabulary, vocabulary);
+        const std::size_t here = first_row + static_cast<std::size_t>(row);
         Step step;
         if (verdict.accepted() < scripted) {
             step.child = rows.next_child(row, row);
             step.token = rows.tokens[static_cast<std::size_t>(step.child)];
         } else if (sampling.greedy()) {
-            step = greedy_step(proposal, sequence, row, here, sampling.tie_tolerance);
+            step = greedy_step(proposal, sequence, row, greedy_choice(output, here, vocabulary), sampling.tie_tolerance);
         } else {
-            step = sampled_step(proposal, sequence, row, here, sampling, random);
+            step = sampled_step(proposal, sequence, row, std::span(output.logits).subspan(here * vocabulary, vocabulary), sampling, random);
         }
         if (step.token < 0) return false;
         if (step.near_tie) verdict.near_ties.push_back(static_cast<int>(verdict.tokens.size()));

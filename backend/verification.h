@@ -32,8 +32,9 @@ struct Verdict {
 
 class Verifier {
    public:
-    /// `logits`: width x vocabulary of this sequence. False: logits on the path are NaN or infinite.
-    [[nodiscard]] bool verify(const Proposal& proposal, std::size_t sequence, std::span<const float> logits,
+    /// `output`: its rows `first_row` .. + width are this sequence's; where it holds choices alone, sampling has to be greedy.
+    /// False: logits on the path are NaN or infinite.
+    [[nodiscard]] bool verify(const Proposal& proposal, std::size_t sequence, const ForwardOutput& output, std::size_t first_row,
                               const Sampling& sampling, model::Random& random, Verdict& verdict);
 
    private:
@@ -42,7 +43,7 @@ class Verifier {
         int token = -1;       ///< -1: the logits are not usable
         bool near_tie = false;
     };
-    [[nodiscard]] Step greedy_step(const Proposal& proposal, std::size_t sequence, int row, std::span<const float> logits,
+    [[nodiscard]] Step greedy_step(const Proposal& proposal, std::size_t sequence, int row, const GreedyChoice& choice,
                                    double tie_tolerance);
     [[nodiscard]] Step sampled_step(const Proposal& proposal, std::size_t sequence, int row, std::span<const float> logits,
                                     const Sampling& sampling, model::Random& random);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "model/architecture_library.h"
 #include "model/data_library.h"
 #include "model/limits.h"
 
@@ -47,12 +48,45 @@ std::vector<std::string> folders_in(const fs::path& folder) {
     return names;
 }
 
+/// What only the GPU engine knows.
+void add_cuda_options(CLI::App& command, InferenceOptions& options) {
+    backend::cuda::CudaSettings& cuda = options.settings.cuda;
+    const std::string group = "On GPUs (--device cuda)";
+    const auto modes = CLI::IsMember({"eager", "piecewise", "full"});
+    command.add_option("--launch", options.launch, "eager, piecewise or full: graphs of all passes")->check(modes)->group(group);
+    command.add_option("--launch-decode", options.launch_decode, "Of plain steps alone")->check(modes)->group(group);
+    command.add_option("--launch-verify", options.launch_verify, "Of verify passes alone")->check(modes)->group(group);
+    command.add_option("--launch-draft", options.launch_draft, "Of the drafter's passes alone")->check(modes)->group(group);
+    command.add_flag("--bf16", cuda.bf16_activations, "Inputs of matrices and messages in bf16 instead of float")->group(group);
+    command.add_flag("--bf16-cache", cuda.bf16_cache, "Keys, values and latents in bf16 instead of float")->group(group);
+    command.add_flag("--library-matrices", cuda.library_matrices, "cuBLASLt also for few rows")->group(group);
+    command.add_flag("!--no-fused-norm", cuda.fuse_norm, "All-reduce and norm as two kernels")->group(group);
+    command.add_flag("!--no-p2p", cuda.peer_access, "No peer access: through host memory, as on boxes without it")->group(group);
+    command.add_option("--host-staged-up-to", cuda.host_staged_up_to, "Bytes of a message up to which the host-staged one-shot carries it")
+        ->check(CLI::Range(0, 1 << 28))->group(group);
+    command.add_option("--one-shot-up-to", cuda.one_shot_up_to, "The same for one-shot over peer access")
+        ->check(CLI::Range(0, 1 << 28))->group(group);
+    command.add_option("--two-shot-up-to", cuda.two_shot_up_to, "The same for two-shot; NCCL carries the rest")
+        ->check(CLI::Range(0, 1 << 28))->group(group);
+    command.add_option("--nccl-algorithm", cuda.nccl_algorithm, "Ring or Tree; NCCL's choice by default")->group(group);
+    command.add_option("--nccl-protocol", cuda.nccl_protocol, "LL, LL128 or Simple; NCCL's choice by default")->group(group);
+    command.add_option("--nccl-channels", cuda.nccl_channels, "Channels; NCCL's choice by default")->check(CLI::Range(0, 64))->group(group);
+    command.add_flag("--share-gpu", cuda.share_device, "All ranks on the first GPU, for tests; needs --host-staged-up-to or --one-shot-up-to")
+        ->group(group);
+    command.add_option("--collective-timeout", cuda.timeout_s, "Seconds until a rank that does not arrive ends the run")
+        ->check(CLI::Range(0.01, 3600.0))->group(group);
+    command.add_option("--synthetic", options.synthetic, "Random weights of an architecture instead of a checkpoint")->group("Shapes alone");
+    command.add_option("--layers", options.synthetic_layers, "Of --synthetic: its first layers alone")->check(CLI::Range(1, 1024))->group("Shapes alone");
+    command.add_option("--tp-rank-of", cuda.tensor_rank_of, "One rank's share of a layout of so many, alone on one GPU")
+        ->check(CLI::Range(1, 256))->group("Shapes alone");
+}
+
 }  // namespace
 
 void add_inference_options(CLI::App& command, InferenceOptions& options) {
     backend::InferenceSettings& settings = options.settings;
-    command.add_option("weights", settings.model, "Folder of a checkpoint, or the name of a shipped model")->required();
-    command.add_option("--device", options.device, "Where it runs")->check(CLI::IsMember({"cpu"}));
+    command.add_option("weights", settings.model, "Folder of a checkpoint, or the name of a shipped model");
+    command.add_option("--device", options.device, "Where it runs: cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
     command.add_option("--speculation", options.method, "none, eagle3, mtp, ngram, draft or scripted")
         ->check(CLI::IsMember({"none", "eagle3", "mtp", "ngram", "draft", "scripted"}));
     command.add_option("--draft-model", settings.draft_model,
@@ -67,7 +101,7 @@ void add_inference_options(CLI::App& command, InferenceOptions& options) {
     command.add_option("--ngram-max", settings.ngram_max, "Longest suffix that is looked up")->check(CLI::Range(1, 64));
     command.add_flag("--plain-misses", options.plain_misses,
                      "n-gram: a cycle without a hit is a plain step, not a padded one");
-    command.add_option("--ranks", settings.ranks, "Ranks (threads) that share the model")->check(CLI::Range(1, 256));
+    command.add_option("--ranks,--gpus", settings.ranks, "Ranks that share the model: threads, or GPUs")->check(CLI::Range(1, 256));
     command.add_flag("--ep", settings.expert_parallel, "Whole experts a rank instead of slices of each");
     command.add_option("--all-reduce", options.all_reduce, "one_shot or ring")->check(CLI::IsMember({"one_shot", "ring"}));
     command.add_option("--batch", settings.batch, "Sequences at once")->check(CLI::Range(1, 1024));
@@ -77,6 +111,7 @@ void add_inference_options(CLI::App& command, InferenceOptions& options) {
     command.add_option("--top-p", options.sampling.top_p, "Nucleus of the distribution");
     command.add_option("--seed", options.seed, "Of all chance");
     command.add_flag("--ignore-end", options.ignore_end, "Go on after end tokens, for timing");
+    add_cuda_options(command, options);
 }
 
 Expected<std::string> find_model(const std::string& name_or_path, const std::string& data_directory) {
@@ -150,6 +185,50 @@ Expected<std::vector<Prompt>> read_token_lines(const std::string& path) {
     return prompts;
 }
 
+namespace {
+
+Expected<void> set_device(const InferenceOptions& options, backend::InferenceSettings& settings) {
+    settings.device = *backend::device_from_name(options.device);
+    const auto mode = [&](const std::string& own) {
+        return *backend::cuda::launch_mode_from_name(own.empty() ? options.launch : own);
+    };
+    settings.cuda.launch = {mode(options.launch_decode), mode(options.launch_verify), mode(options.launch_draft)};
+    if (settings.cuda.tensor_rank_of > 0 && settings.ranks > 1) {
+        return fail(ErrorCode::invalid_input, "one rank alone and several ranks exclude each other", "--tp-rank-of",
+                    "leave out --gpus, or --tp-rank-of");
+    }
+    if (settings.cuda.tensor_rank_of > 0 && settings.device != backend::Device::cuda) {
+        return fail(ErrorCode::unsupported, "one rank alone runs on a GPU", "--tp-rank-of", "add --device cuda");
+    }
+    return {};
+}
+
+/// A folder, or an architecture to be filled with random weights.
+Expected<void> name_weights(const InferenceOptions& options, const std::string& data_directory, backend::InferenceSettings& settings) {
+    if (settings.model.empty() == options.synthetic.empty()) {
+        return fail(ErrorCode::invalid_input, settings.model.empty() ? "no weights are named" : "weights and --synthetic exclude each other",
+                    "run", "name a folder, a shipped model, or --synthetic ARCHITECTURE");
+    }
+    if (options.synthetic.empty()) {
+        auto folder = find_model(settings.model, data_directory);
+        if (!folder) return tl::unexpected(folder.error());
+        settings.model = *folder;
+        return {};
+    }
+    auto architecture = model::find_architecture(options.synthetic, data_directory);
+    if (!architecture) return tl::unexpected(architecture.error());
+    const auto layers = static_cast<std::size_t>(options.synthetic_layers);
+    if (layers > architecture->layers.size()) {
+        return fail(ErrorCode::invalid_input, fmt::format("the model has {} layers", architecture->layers.size()), "--layers");
+    }
+    if (layers > 0) architecture->layers.resize(layers);
+    settings.model = options.synthetic;
+    settings.synthetic = std::move(*architecture);
+    return {};
+}
+
+}  // namespace
+
 Expected<backend::Inference> open_inference(const InferenceOptions& options, std::vector<Prompt>& prompts,
                                             const std::string& data_directory) {
     if (const auto problems = options.sampling.validate(); !problems.empty())
@@ -160,9 +239,8 @@ Expected<backend::Inference> open_inference(const InferenceOptions& options, std
     settings.all_reduce =
         options.all_reduce == "ring" ? backend::cpu::AllReduceAlgorithm::ring : backend::cpu::AllReduceAlgorithm::one_shot;
     settings.batch = std::min(settings.batch, static_cast<int>(std::min(prompts.size(), kMaxPrompts)));
-    auto folder = find_model(settings.model, data_directory);
-    if (!folder) return tl::unexpected(folder.error());
-    settings.model = *folder;
+    if (auto ok = set_device(options, settings); !ok) return tl::unexpected(ok.error());
+    if (auto ok = name_weights(options, data_directory, settings); !ok) return tl::unexpected(ok.error());
     if (!settings.draft_model.empty()) {
         auto draft = find_model(settings.draft_model, data_directory);
         if (!draft) return tl::unexpected(draft.error());
@@ -176,7 +254,7 @@ Expected<backend::Inference> open_inference(const InferenceOptions& options, std
     for (Prompt& prompt : prompts) {
         if (!prompt.tokens.empty()) continue;
         if (!inference->tokenizer()) {
-            return fail(ErrorCode::unsupported, "the model has no byte tokenizer, so text can't be given to it", *folder,
+            return fail(ErrorCode::unsupported, "the model has no byte tokenizer, so text can't be given to it", options.settings.model + options.synthetic,
                         "give token ids with --tokens-file");
         }
         prompt.tokens = inference->tokenizer()->encode(prompt.text);

@@ -18,6 +18,12 @@ struct InferenceOptions {
     std::string device = "cpu";
     std::string method = "none";
     std::string all_reduce = "one_shot";
+    std::string launch = "full";
+    std::string launch_decode;       ///< empty: as `launch`
+    std::string launch_verify;
+    std::string launch_draft;
+    std::string synthetic;           ///< architecture; empty: a checkpoint
+    int synthetic_layers = 0;        ///< 0: all
     bool plain_misses = false;
     int max_tokens = 128;
     backend::Sampling sampling;

@@ -17,10 +17,7 @@ class CpuEngines final : public EngineFactory {
     explicit CpuEngines(const CpuSettings& settings) : settings_(settings), team_(settings.ranks) {}
 
     Made target(const Checkpoint& checkpoint, const EngineRequest& request) override {
-        auto made = load_target(checkpoint, options(request), team_);
-        if (!made) return tl::unexpected(made.error());
-        target_ = made->get();
-        return std::move(*made);
+        return keep(load_target(checkpoint, options(request), team_));
     }
     Made mtp(const Checkpoint& checkpoint, const model::Speculation& speculation, const EngineRequest& request) override {
         return load_mtp_drafter(checkpoint, speculation, *target_, options(request));
@@ -31,6 +28,12 @@ class CpuEngines final : public EngineFactory {
     Made draft_model(const Checkpoint& checkpoint, const model::Speculation& speculation, const EngineRequest& request) override {
         return load_draft_model(checkpoint, speculation, *target_, options(request));
     }
+    Made random_target(const model::Architecture& architecture, const EngineRequest& request) override {
+        return keep(random_engine(architecture, options(request), kSeed, team_));
+    }
+    Made random_drafter(const model::Speculation& speculation, const EngineRequest& request) override {
+        return random_drafter_engine(speculation, *target_, options(request), kSeed);
+    }
     model::Json environment() const override {
         return {{"device", "cpu"},
                 {"ranks", settings_.ranks},
@@ -40,6 +43,13 @@ class CpuEngines final : public EngineFactory {
     }
 
    private:
+    static constexpr std::uint64_t kSeed = 1;
+
+    Made keep(model::Expected<std::unique_ptr<Engine>> made) {
+        if (!made) return tl::unexpected(made.error());
+        target_ = made->get();
+        return std::move(*made);
+    }
     [[nodiscard]] EngineOptions options(const EngineRequest& request) const {
         EngineOptions options;
         options.sequences = request.sequences;

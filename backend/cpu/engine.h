@@ -75,5 +75,11 @@ class Engine final : public backend::Engine {
 [[nodiscard]] model::Expected<std::unique_ptr<Engine>> load_draft_model(const Checkpoint& checkpoint,
                                                                         const model::Speculation& speculation,
                                                                         const Engine& target, const EngineOptions& options);
+/// The same with random weights (random_source.h); `speculation`: EAGLE-3 or MTP.
+[[nodiscard]] model::Expected<std::unique_ptr<Engine>> random_engine(const model::Architecture& architecture,
+                                                                     const EngineOptions& options, std::uint64_t seed, Team& team);
+[[nodiscard]] model::Expected<std::unique_ptr<Engine>> random_drafter_engine(const model::Speculation& speculation,
+                                                                             const Engine& target, const EngineOptions& options,
+                                                                             std::uint64_t seed);
 
 }  // namespace draftboard::backend::cpu

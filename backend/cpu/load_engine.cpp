@@ -68,4 +68,31 @@ model::Expected<std::unique_ptr<Engine>> load_draft_model(const Checkpoint& chec
         [&](int rank) { return load_weights(checkpoint, shape.architecture, shape.numerics, shape.layout, rank); }, target.team());
 }
 
+model::Expected<std::unique_ptr<Engine>> random_engine(const model::Architecture& architecture, const EngineOptions& options,
+                                                       std::uint64_t seed, Team& team) {
+    auto planned = plan_target(architecture, {}, layout_of(options, team.ranks()), {}, options.feature_layers);
+    if (!planned) return tl::unexpected(planned.error());
+    const ModelShape shape = planned->shape;
+    return Engine::create(
+        std::move(*planned), options, [&](int rank) { return random_weights(shape.architecture, shape.layout, rank, seed); }, team);
+}
+
+model::Expected<std::unique_ptr<Engine>> random_drafter_engine(const model::Speculation& speculation, const Engine& target,
+                                                               const EngineOptions& options, std::uint64_t seed) {
+    const ModelShape& shape = target.shape();
+    const bool eagle3 = speculation.method == model::SpeculationMethod::eagle3;
+    auto planned = eagle3 ? plan_eagle3(shape, speculation, {}, shape.architecture.name) : plan_mtp(shape, speculation, shape.architecture.name);
+    if (!planned) return tl::unexpected(planned.error());
+    const model::Architecture architecture = planned->shape.architecture;
+    return Engine::create(
+        std::move(*planned), options,
+        [&](int rank) {
+            const ModelWeights& lender = target.rank(rank).weights();
+            return eagle3 ? random_eagle3(architecture, static_cast<int>(shape.feature_layers.size()), shape.architecture, shape.layout, rank,
+                                          seed, lender)
+                          : random_mtp(shape.architecture, shape.layout, rank, seed, lender);
+        },
+        target.team());
+}
+
 }  // namespace draftboard::backend::cpu

@@ -66,7 +66,7 @@ class DeviceWeights::Uploader {
 
     const float* vector(const std::vector<float>& values) {
         if (values.empty()) return nullptr;
-        auto* data = static_cast<float*>(take(static_cast<std::int64_t>(values.size() * sizeof(float))));
+        auto* data = reinterpret_cast<float*>(take(static_cast<std::int64_t>(values.size() * sizeof(float))));
         check(cudaMemcpy(data, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice), "copy of weights");
         return data;
     }

@@ -38,11 +38,17 @@ std::vector<float> logs(const std::vector<double>& p) {
     return out;
 }
 
+ForwardOutput rows_of(const std::vector<float>& logits) {
+    ForwardOutput output;
+    output.logits = logits;
+    return output;
+}
+
 Verdict verify(const Proposal& proposal, const std::vector<float>& logits, const Sampling& sampling,
                model::Random& random) {
     Verifier verifier;
     Verdict verdict;
-    EXPECT_TRUE(verifier.verify(proposal, 0, logits, sampling, random, verdict));
+    EXPECT_TRUE(verifier.verify(proposal, 0, rows_of(logits), 0, sampling, random, verdict));
     return verdict;
 }
 
@@ -95,10 +101,10 @@ TEST(Verification, Logits_that_are_not_finite_on_the_path_are_refused_and_elsewh
     const Proposal proposal = propose({3, 1}, {0, 1}, 5);
     std::vector<float> logits = peaks({2, 1, 4}, 5);
     logits[6] = NAN;  // row 1 is not reached: 3 is rejected
-    EXPECT_TRUE(verifier.verify(proposal, 0, logits, {}, random, verdict));
+    EXPECT_TRUE(verifier.verify(proposal, 0, rows_of(logits), 0, {}, random, verdict));
     logits[0] = NAN;
-    EXPECT_FALSE(verifier.verify(proposal, 0, logits, {}, random, verdict));
-    EXPECT_FALSE(verifier.verify(proposal, 0, logits, {.temperature = 1}, random, verdict));
+    EXPECT_FALSE(verifier.verify(proposal, 0, rows_of(logits), 0, {}, random, verdict));
+    EXPECT_FALSE(verifier.verify(proposal, 0, rows_of(logits), 0, {.temperature = 1}, random, verdict));
 }
 
 TEST(Verification, A_script_accepts_what_it_says_and_ends_with_the_targets_own_token) {

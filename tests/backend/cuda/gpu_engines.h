@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The GPUs that tests of the CUDA engine run on. With fewer GPUs than ranks the ranks share the first one, and our own
+// collectives carry every message.
+
+#include <cuda_runtime_api.h>
+
+#include "backend/cuda/launch.h"
+
+namespace draftboard::backend::cuda {
+
+inline int gpus() {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+inline CudaSettings settings_of(int ranks) {
+    CudaSettings settings;
+    settings.ranks = ranks;
+    settings.timeout_s = 5;
+    if (ranks > gpus()) {
+        settings.share_device = true;
+        settings.host_staged_up_to = 1 << 28;
+    }
+    return settings;
+}
+
+}  // namespace draftboard::backend::cuda

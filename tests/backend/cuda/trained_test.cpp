@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shipped models on the GPU engine: the texts that transformers and the CPU engine write, whatever the drafter, the launch mode, the
+// number of ranks and the collective. Without a GPU these tests are skipped.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/backend/cuda/gpu_engines.h"
+#include "tests/backend/trained_models.h"
+
+namespace draftboard::backend {
+namespace {
+
+struct GpuCase {
+    std::string model;
+    DraftMethod method;
+    int steps;
+    int ranks;
+    int top_k = 1;
+    cuda::LaunchMode launch = cuda::LaunchMode::full;
+};
+
+class TrainedModelOnGpu : public testing::TestWithParam<GpuCase> {};
+
+TEST_P(TrainedModelOnGpu, Continues_greedily_as_transformers_does) {
+    if (cuda::gpus() == 0) GTEST_SKIP() << "no GPU";
+    const GpuCase& tried = GetParam();
+    const model::Json reference = read_json(kSource + "/tests/fixtures/trained/" + tried.model + ".json");
+    InferenceSettings settings = settings_of(tried.model, tried.method, tried.steps, tried.ranks);
+    settings.top_k = tried.top_k;
+    settings.device = Device::cuda;
+    settings.cuda = cuda::settings_of(tried.ranks);
+    settings.cuda.launch = {tried.launch, tried.launch, tried.launch};
+    auto inference = Inference::open(settings);
+    ASSERT_TRUE(inference.has_value()) << inference.error().to_text();
+    std::vector<std::string> prompts;
+    for (const auto& entry : reference.at("cases")) prompts.push_back(entry.at("prompt").get<std::string>());
+    ASSERT_FALSE(prompts.empty());
+    const auto texts = continuations(*inference, prompts, 48);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        EXPECT_EQ(texts[i], reference.at("cases")[i].at("continuation").get<std::vector<int>>()) << prompts[i];
+    }
+}
+
+std::string gpu_name_of(const testing::TestParamInfo<GpuCase>& instance) {
+    const GpuCase& tried = instance.param;
+    std::string name = tried.model + "_" + std::string(to_name(tried.method)) + "_steps_" + std::to_string(tried.steps) + "_top_" +
+                       std::to_string(tried.top_k) + "_ranks_" + std::to_string(tried.ranks) + "_" + std::string(to_name(tried.launch));
+    for (char& letter : name) letter = letter == '-' ? '_' : letter;
+    return name;
+}
+
+using cuda::LaunchMode;
+INSTANTIATE_TEST_SUITE_P(
+    Loop, TrainedModelOnGpu,
+    testing::Values(GpuCase{"tiny-kimi", DraftMethod::none, 1, 1}, GpuCase{"tiny-kimi", DraftMethod::none, 1, 1, 1, LaunchMode::eager},
+                    GpuCase{"tiny-kimi", DraftMethod::none, 1, 2}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 1},
+                    GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 1, 1, LaunchMode::piecewise}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 3, 2},
+                    GpuCase{"tiny-kimi", DraftMethod::eagle3, 3, 1, 3}, GpuCase{"tiny-kimi", DraftMethod::ngram, 4, 1},
+                    GpuCase{"tiny-qwen", DraftMethod::none, 1, 1}, GpuCase{"tiny-qwen", DraftMethod::none, 1, 2},
+                    GpuCase{"tiny-qwen", DraftMethod::mtp, 4, 1}, GpuCase{"tiny-qwen", DraftMethod::mtp, 2, 2},
+                    GpuCase{"tiny-qwen", DraftMethod::mtp, 2, 1, 2}, GpuCase{"tiny-qwen", DraftMethod::mtp, 4, 1, 1, LaunchMode::piecewise},
+                    GpuCase{"tiny-qwen", DraftMethod::ngram, 3, 2}),
+    gpu_name_of);
+
+TEST(StandAloneDrafterOnGpu, Changes_nothing_of_the_text) {
+    // The target drafts for itself: every draft is accepted, and the text is the target's.
+    if (cuda::gpus() == 0) GTEST_SKIP() << "no GPU";
+    const model::Json reference = read_json(kSource + "/tests/fixtures/trained/tiny-qwen.json");
+    InferenceSettings settings = settings_of("tiny-qwen", DraftMethod::draft, 3, 1);
+    settings.draft_model = settings.model;
+    settings.device = Device::cuda;
+    auto inference = Inference::open(settings);
+    ASSERT_TRUE(inference.has_value()) << inference.error().to_text();
+    AcceptanceCounter counter;
+    const auto& entry = reference.at("cases")[0];
+    const auto texts = continuations(*inference, {entry.at("prompt").get<std::string>()}, 48, &counter);
+    EXPECT_EQ(texts[0], entry.at("continuation").get<std::vector<int>>());
+    EXPECT_GT(counter.conditional(1).value, 0.97);
+}
+
+}  // namespace
+}  // namespace draftboard::backend

@@ -42,6 +42,8 @@ class EngineFactory {
     /// EAGLE-3 or MTP.
     [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> random_drafter(const model::Speculation& speculation,
                                                                                   const EngineRequest& request) = 0;
+    /// GB/s at which this device's memory can be read, by all ranks' cores or by one GPU: measured when asked. 0: not known.
+    [[nodiscard]] virtual double read_ceiling_gb_per_s() = 0;
     /// The device and what was chosen on it, for a profile's "environment".
     [[nodiscard]] virtual model::Json environment() const = 0;
 };

@@ -270,6 +270,11 @@ void Inference::start_profile() {
     draft_engine_->set_profile(draft_profile_.get());
 }
 
+void Inference::stop_profile() {
+    target_->set_profile(nullptr);
+    if (draft_engine_) draft_engine_->set_profile(nullptr);
+}
+
 Expected<model::Json> Inference::profile() const {
     model::Json json = model::Json::object();
     json["format"] = "draftboard.profile";

@@ -72,6 +72,9 @@ class Inference {
     /// What was measured as a "draftboard.profile" document; passes of the drafter say so ("model": "drafter").
     [[nodiscard]] model::Expected<model::Json> profile() const;
 
+    void stop_profile();
+    [[nodiscard]] double read_ceiling_gb_per_s() { return engines_->read_ceiling_gb_per_s(); }
+
     /// Runs the texts through the target and keeps each token's experts, in the order of the texts. Error: no experts.
     [[nodiscard]] model::Expected<model::RoutingTrace> routing_trace(const std::vector<std::vector<int>>& texts);
 

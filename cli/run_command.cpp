@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `draftboard run WEIGHTS`: real speculative inference; text to stdout as it comes, then what it took.
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <memory>
 
@@ -8,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "backend/loop_report.h"
+#include "backend/operation_table.h"
 #include "cli/inference_options.h"
 #include "cli/interrupt.h"
 
@@ -21,6 +24,7 @@ struct Options {
     std::string prompts_file;
     std::string tokens_file;
     std::string profile;
+    bool operations = false;
 };
 
 model::Expected<std::vector<Prompt>> read_all_prompts(const Options& options, const std::string& data_directory) {
@@ -85,6 +89,29 @@ model::Json result_json(const backend::Inference& inference, const backend::Deco
     return json;
 }
 
+/// Once more over the same prompts, each operation timed; the run before was not slowed down by it.
+model::Expected<std::vector<backend::PassTable>> time_operations(const Options& options, const std::vector<Prompt>& prompts,
+                                                                 backend::Inference& inference, const std::atomic<bool>& cancel) {
+    constexpr int kTokens = 32;
+    inference.start_profile();
+    backend::LoopOptions loop_options;
+    loop_options.cancel = &cancel;
+    loop_options.batch = options.inference.settings.batch;
+    loop_options.seed = options.inference.seed;
+    backend::DecodeLoop loop(inference.target(), inference.drafter(), loop_options);
+    for (const Prompt& prompt : prompts) {
+        backend::Request request = request_of(options.inference, prompt, inference);
+        request.max_tokens = std::min(request.max_tokens, kTokens);
+        if (const auto submitted = loop.submit(std::move(request)); !submitted) return tl::unexpected(submitted.error());
+    }
+    const auto done = loop.run();
+    inference.stop_profile();
+    if (!done) return tl::unexpected(done.error());
+    const auto profile = inference.profile();
+    if (!profile) return tl::unexpected(profile.error());
+    return backend::operation_tables(*profile);
+}
+
 void run(const Options& options, CommandContext& context) {
     auto prompts = read_all_prompts(options, context.data_directory);
     if (!prompts) return context.report(prompts.error());
@@ -125,7 +152,19 @@ void run(const Options& options, CommandContext& context) {
             return context.report(written.error());
         context.note("profile written to " + options.profile);
     }
-    if (context.json) return context.print(result_json(*inference, loop, prompts->size()));
+    std::vector<backend::PassTable> tables;
+    double ceiling = 0;
+    if (options.operations && !interrupt.flag()) {
+        auto timed = time_operations(options, *prompts, *inference, interrupt.flag());
+        if (!timed) return context.report(timed.error());
+        tables = std::move(*timed);
+        ceiling = inference->read_ceiling_gb_per_s();
+    }
+    if (context.json) {
+        model::Json json = result_json(*inference, loop, prompts->size());
+        if (options.operations) json["operations"] = backend::to_json(tables, ceiling);
+        return context.print(json);
+    }
     if (!streams) {
         for (std::size_t i = 0; i < prompts->size(); ++i) {
             context.print(fmt::format("--- {} ({})", i + 1, backend::to_name(loop.result(static_cast<int>(i)).finish)));
@@ -133,6 +172,7 @@ void run(const Options& options, CommandContext& context) {
         }
     }
     context.print("\n" + inference->describe() + ": " + backend::loop_text(loop));
+    if (options.operations) context.print(backend::to_text(tables, ceiling));
 }
 
 }  // namespace
@@ -147,6 +187,7 @@ void add_run_command(CLI::App& app, CommandContext& context) {
     command->add_option("--tokens-file", options->tokens_file,
                         "Token ids, a sequence a line, for models without a byte tokenizer");
     command->add_option("--profile", options->profile, "Write the measured time of each operation to FILE");
+    command->add_flag("--operations", options->operations, "Then time each operation: its rate beside what memory can do");
     command->callback([options, &context] { run(*options, context); });
 }
 

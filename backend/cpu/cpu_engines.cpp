@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "backend/cpu/ceilings.h"
 #include "backend/cpu/engine.h"
 
 namespace draftboard::backend::cpu {
@@ -34,6 +35,7 @@ class CpuEngines final : public EngineFactory {
     Made random_drafter(const model::Speculation& speculation, const EngineRequest& request) override {
         return random_drafter_engine(speculation, *target_, options(request), kSeed);
     }
+    double read_ceiling_gb_per_s() override { return measure_ceilings(settings_.ranks, 3).together.memory_gb_per_s; }
     model::Json environment() const override {
         return {{"device", "cpu"},
                 {"ranks", settings_.ranks},

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/model_weights.h"
+#include "backend/cuda/ceilings.h"
 #include "backend/cuda/engine.h"
 
 namespace draftboard::backend::cuda {
@@ -82,6 +83,14 @@ class CudaEngines final : public EngineFactory {
         });
     }
 
+    double read_ceiling_gb_per_s() override {
+        double rate = 0;
+        const auto measured = group_ == nullptr ? Expected<void>() : group_->run([&](int rank) -> Expected<void> {
+            if (rank == 0) rate = measure_memory().read_gb_per_s;
+            return {};
+        });
+        return measured ? rate : 0;
+    }
     model::Json environment() const override {
         model::Json json = {{"device", "cuda"},
                             {"ranks", settings_.ranks},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The routed experts (experts.h) as three launches: pairs sorted by expert into chunks of a few rows of x that share an expert's weights; gate,
-// up and silu; down. A chunk is read by as many blocks as fill the GPU. Tiles are row_tile.cuh's; matrices that it can't take
-// go by load_weights.cuh. Routing before and the weighted sum after are in route.cu.
+// The routed experts (experts.h) as three launches: pairs sorted by expert into chunks of a few rows of x that share an expert's
+// weights; gate, up and silu; down. A chunk is read by as many blocks as fill the GPU. Tiles are row_tile.cuh's; matrices that it
+// can't take go by load_weights.cuh. Routing before and the weighted sum after are in route.cu.
 #include <climits>
 #include <stdexcept>
 
@@ -74,8 +74,9 @@ __device__ void sort_few(int pairs, int id, int chunk_rows, const Workspace& wor
 
 /// Block 0 sorts, stably; block 1 + p writes zeros for pair p if its expert is not here.
 /// Bytes: ids, and what it writes: 20 a pair, and 4 hidden for each pair of other ranks.
-__global__ void __launch_bounds__(kSortThreads) sort_pairs(const std::int32_t* ids, int pairs, int first_expert, int experts, int chunk_rows,
-                                                           Workspace workspace, float* output, std::int64_t hidden) {
+__global__ void __launch_bounds__(kSortThreads)
+    sort_pairs(const std::int32_t* ids, int pairs, int first_expert, int experts, int chunk_rows, Workspace workspace,
+               float* output, std::int64_t hidden) {
     extern __shared__ int counts[];  // pairs by expert, then the place of the expert's next pair
     wait_for_predecessor();
     let_successor_begin();
@@ -118,7 +119,8 @@ __global__ void __launch_bounds__(kSortThreads) sort_pairs(const std::int32_t* i
         }
         const int first = place + places - count;
         for (int c = 0; c < chunks; ++c) {
-            workspace.chunks[chunk + all_chunks - chunks + c] = {e, first + c * chunk_rows, min(chunk_rows, count - c * chunk_rows), 0};
+            workspace.chunks[chunk + all_chunks - chunks + c] = {e, first + c * chunk_rows,
+                                                                 min(chunk_rows, count - c * chunk_rows), 0};
         }
         if (e < experts) counts[e] = first;
         place += __shfl_sync(0xFFFFFFFFU, places, 31);
@@ -140,15 +142,15 @@ __global__ void __launch_bounds__(kSortThreads) sort_pairs(const std::int32_t* i
 }
 
 struct ExpertProduct {
-    TileSource source;            ///< of expert 0
+    TileSource source;  ///< of expert 0
     std::int64_t data_stride = 0;
     std::int64_t scale_stride = 0;
-    const float* x = nullptr;     ///< gate and up: the layer's input
-    float* output = nullptr;      ///< down: of pairs
+    const float* x = nullptr;  ///< gate and up: the layer's input
+    float* output = nullptr;   ///< down: of pairs
     std::int64_t hidden = 0;
     int width = 0;
     int k = 1;
-    int clusters = 1;             ///< that share the tiles of a chunk
+    int clusters = 1;  ///< that share the tiles of a chunk
     Cut cut;
     TileMemory memory;
     Workspace workspace;
@@ -211,7 +213,8 @@ __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) gate_up_tiles(
         load_x(row, column, source.columns, is_aligned(row, 0), values);
     };
     const auto finish = [&](int group, auto total) {
-        for (int at = work.slice * kWarps * 32 + static_cast<int>(threadIdx.x); at < group_rows * work.m; at += work.slices * kWarps * 32) {
+        for (int at = work.slice * kWarps * 32 + static_cast<int>(threadIdx.x); at < group_rows * work.m;
+             at += work.slices * kWarps * 32) {
             const int i = at / group_rows;
             const int row = group * group_rows + at % group_rows;
             if (row >= product.width) continue;
@@ -241,7 +244,8 @@ __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) down_tiles(con
         load_x(row, column, source.columns, is_aligned(row, 0), values);
     };
     const auto finish = [&](int group, auto total) {
-        for (int at = work.slice * kWarps * 32 + static_cast<int>(threadIdx.x); at < group_rows * work.m; at += work.slices * kWarps * 32) {
+        for (int at = work.slice * kWarps * 32 + static_cast<int>(threadIdx.x); at < group_rows * work.m;
+             at += work.slices * kWarps * 32) {
             const int i = at / group_rows;
             const int row = group * group_rows + at % group_rows;
             if (row >= source.rows) continue;
@@ -265,7 +269,8 @@ void launch_chunks(const char* what, Kernel kernel, ExpertProduct& product, int 
     const int group_rows = kWarps / product.cut.warps_k * tile_rows;
     const std::int64_t groups = (rows + group_rows - 1) / group_rows;
     // Two blocks for each that runs at a time: not all slots hold a chunk.
-    const std::int64_t wanted = (std::int64_t{4} * limits.multiprocessors + slots * product.cut.slices - 1) / (slots * product.cut.slices);
+    const std::int64_t wanted =
+        (std::int64_t{4} * limits.multiprocessors + slots * product.cut.slices - 1) / (slots * product.cut.slices);
     const std::int64_t rounds = (groups + wanted - 1) / wanted;
     product.clusters = static_cast<int>((groups + rounds - 1) / rounds);
     const dim3 grid(static_cast<unsigned>(product.clusters * product.cut.slices), static_cast<unsigned>(slots));
@@ -275,17 +280,19 @@ void launch_chunks(const char* what, Kernel kernel, ExpertProduct& product, int 
 template <Stored F, int kMost, int kStages>
 void launch_tiled(const ExpertLayer& layer, ExpertProduct gate_up, ExpertProduct down, int chunk_rows, std::int64_t slots,
                   const DeviceLimits& limits, cudaStream_t stream) {
-    launch_chunks<F>("gate_up_tiles", gate_up_tiles<F, kMost, kStages>, gate_up, chunk_rows, kStages, 16, gate_up.width, slots, limits, stream);
-    launch_chunks<F>("down_tiles", down_tiles<F, kMost, kStages>, down, chunk_rows, kStages, kTileRows, static_cast<int>(layer.down.first.rows),
-                     slots, limits, stream);
+    launch_chunks<F>("gate_up_tiles", gate_up_tiles<F, kMost, kStages>, gate_up, chunk_rows, kStages, 16, gate_up.width, slots,
+                     limits, stream);
+    launch_chunks<F>("down_tiles", down_tiles<F, kMost, kStages>, down, chunk_rows, kStages, kTileRows,
+                     static_cast<int>(layer.down.first.rows), slots, limits, stream);
 }
 
 template <Stored F>
-void launch_format(const ExpertLayer& layer, const ExpertProduct& gate_up, const ExpertProduct& down, int chunk_rows, std::int64_t slots,
-                   const DeviceLimits& limits, cudaStream_t stream) {
+void launch_format(const ExpertLayer& layer, const ExpertProduct& gate_up, const ExpertProduct& down, int chunk_rows,
+                   std::int64_t slots, const DeviceLimits& limits, cudaStream_t stream) {
     if (kParts * chunk_rows <= 8) {
         const int bytes = tile_memory(F, gate_up.source.columns, gate_up.cut, chunk_rows, 4).total;
-        if (bytes + 1024 <= limits.shared_bytes_sm / 2) return launch_tiled<F, 1, 4>(layer, gate_up, down, chunk_rows, slots, limits, stream);
+        if (bytes + 1024 <= limits.shared_bytes_sm / 2)
+            return launch_tiled<F, 1, 4>(layer, gate_up, down, chunk_rows, slots, limits, stream);
         return launch_tiled<F, 1, 3>(layer, gate_up, down, chunk_rows, slots, limits, stream);
     }
     if (kParts * chunk_rows <= 16) return launch_tiled<F, 2, 3>(layer, gate_up, down, chunk_rows, slots, limits, stream);
@@ -329,7 +336,8 @@ __global__ void __launch_bounds__(kWarps * 32) plain_experts(const __grid_consta
 #pragma unroll
     for (int i = 0; i < kPlainChunk; ++i) {
         const std::int64_t at = chunk.first + min(i, chunk.count - 1);
-        x[i] = kDown ? layer.workspace.inner + at * any.columns : layer.x + __ldcg(layer.workspace.sorted + at) / layer.k * any.columns;
+        x[i] = kDown ? layer.workspace.inner + at * any.columns
+                     : layer.x + __ldcg(layer.workspace.sorted + at) / layer.k * any.columns;
         aligned = aligned && is_aligned(x[i], 0);
     }
 #pragma unroll
@@ -375,17 +383,19 @@ void launch_plain(const PlainExperts& layer, std::int64_t slots, cudaStream_t st
 
 /// Whether gate and up can stand side by side in a tile.
 bool alike(const ExpertMatrices& a, const ExpertMatrices& b) {
-    return a.first.format == b.first.format && a.first.row_bytes == b.first.row_bytes && a.first.block_rows == b.first.block_rows &&
-           a.first.block_columns == b.first.block_columns && a.first.scale_columns == b.first.scale_columns &&
-           a.first.column_offset == b.first.column_offset && (a.first.scales == nullptr) == (b.first.scales == nullptr) &&
-           a.stride_bytes == b.stride_bytes && a.scale_stride == b.scale_stride;
+    return a.first.format == b.first.format && a.first.row_bytes == b.first.row_bytes &&
+           a.first.block_rows == b.first.block_rows && a.first.block_columns == b.first.block_columns &&
+           a.first.scale_columns == b.first.scale_columns && a.first.column_offset == b.first.column_offset &&
+           (a.first.scales == nullptr) == (b.first.scales == nullptr) && a.stride_bytes == b.stride_bytes &&
+           a.scale_stride == b.scale_stride;
 }
 
 bool fits_tiles(const ExpertMatrices& matrices) {
     return draftboard::backend::cuda::fits_tiles(matrices.first) && matrices.stride_bytes % 16 == 0;
 }
 
-/// Rows of a chunk. Few tokens: as many as let two blocks live on a multiprocessor, since most experts have one or two. Many: all that fit.
+/// Rows of a chunk. Few tokens: as many as let two blocks live on a multiprocessor, since most experts have one or two. Many: all
+/// that fit.
 int chunk_rows_of(const ExpertProduct& gate_up, const ExpertProduct& down, Stored format, int m, const DeviceLimits& limits) {
     const auto fit = [&](int wanted, int bytes) {
         const int a = rows_that_fit(format, gate_up.source.columns, gate_up.cut, wanted, 3, bytes);
@@ -401,11 +411,12 @@ int chunk_rows_of(const ExpertProduct& gate_up, const ExpertProduct& down, Store
 }  // namespace
 
 std::int64_t experts_workspace_bytes(std::int64_t max_pairs, std::int64_t width, int /*experts*/) {
-    return 256 + rounded(max_pairs * static_cast<std::int64_t>(sizeof(Chunk))) + rounded(max_pairs * 4) + rounded(max_pairs * width * 4);
+    return 256 + rounded(max_pairs * static_cast<std::int64_t>(sizeof(Chunk))) + rounded(max_pairs * 4) +
+           rounded(max_pairs * width * 4);
 }
 
-void run_experts(const float* x, int m, std::int64_t hidden, const ExpertLayer& layer, const std::int32_t* ids, int k, float* output,
-                 void* workspace_memory, cudaStream_t stream) {
+void run_experts(const float* x, int m, std::int64_t hidden, const ExpertLayer& layer, const std::int32_t* ids, int k,
+                 float* output, void* workspace_memory, cudaStream_t stream) {
     const std::int64_t pairs = std::int64_t{m} * k;
     if (pairs <= 0) return;
     const Stored format = layer.gate.first.format;
@@ -453,12 +464,14 @@ void run_experts(const float* x, int m, std::int64_t hidden, const ExpertLayer& 
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    check(cudaLaunchKernelEx(&config, sort_pairs, ids, static_cast<int>(pairs), layer.first_expert, experts, chunk_rows, workspace, output, hidden),
+    check(cudaLaunchKernelEx(&config, sort_pairs, ids, static_cast<int>(pairs), layer.first_expert, experts, chunk_rows,
+                             workspace, output, hidden),
           "sort_pairs");
     if (tiled) {
         switch (format) {
             case Stored::bf16: return launch_format<Stored::bf16>(layer, gate_up, down, chunk_rows, slots, limits, stream);
-            case Stored::fp8_e4m3: return launch_format<Stored::fp8_e4m3>(layer, gate_up, down, chunk_rows, slots, limits, stream);
+            case Stored::fp8_e4m3:
+                return launch_format<Stored::fp8_e4m3>(layer, gate_up, down, chunk_rows, slots, limits, stream);
             default: return launch_format<Stored::int4>(layer, gate_up, down, chunk_rows, slots, limits, stream);
         }
     }

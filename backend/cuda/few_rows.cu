@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense matrices times few rows of x (matmul.h): one launch that streams W once. row_tile.cuh has the tensor-core path, load_weights.cuh
-// the plain one; this file cuts the work over blocks. More rows than kFewRows are DenseMath's (matmul.cu).
+// Dense matrices times few rows of x (matmul.h): one launch that streams W once. row_tile.cuh has the tensor-core path,
+// load_weights.cuh the plain one; this file cuts the work over blocks. More rows than kFewRows are DenseMath's (matmul.cu).
 #include <stdexcept>
 
 #include <cuda_runtime.h>
@@ -33,8 +33,8 @@ struct FewRows {
 
 /// Bytes: W, and m x slice x 4 of x a block. Flops: row_tile.cuh.
 template <Stored F, int NT, int kStages>
-__global__ void __launch_bounds__(kWarps * 32, NT < 3 ? 2 : 1) few_rows_tiles(const __grid_constant__ TileSource source,
-                                                                              const __grid_constant__ FewRows product) {
+__global__ void __launch_bounds__(kWarps * 32, NT < 3 ? 2 : 1)
+    few_rows_tiles(const __grid_constant__ TileSource source, const __grid_constant__ FewRows product) {
     extern __shared__ __align__(128) unsigned char shared[];
     const int slices = product.cut.slices;
     const int slice = static_cast<int>(blockIdx.x) % slices;
@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(kWarps * 32, NT < 3 ? 2 : 1) few_rows_tiles(co
         source, work, product.memory, shared,
         [&](int i, int column, float* values) { load_x(x + i * product.x_stride, column, source.columns, aligned, values); },
         [&](int group, auto total) {
-            for (int at = slice * kWarps * 32 + static_cast<int>(threadIdx.x); at < group_rows * work.m; at += slices * kWarps * 32) {
+            for (int at = slice * kWarps * 32 + static_cast<int>(threadIdx.x); at < group_rows * work.m;
+                 at += slices * kWarps * 32) {
                 const int i = at / group_rows;
                 const int row = group * group_rows + at % group_rows;
                 if (row >= source.rows) continue;
@@ -66,7 +67,8 @@ __global__ void __launch_bounds__(kWarps * 32, NT < 3 ? 2 : 1) few_rows_tiles(co
 }
 
 template <Stored F, int NT, int kStages>
-void launch_few_rows(const TileSource& source, FewRows& product, const DeviceLimits& limits, std::int64_t groups, cudaStream_t stream) {
+void launch_few_rows(const TileSource& source, FewRows& product, const DeviceLimits& limits, std::int64_t groups,
+                     cudaStream_t stream) {
     product.memory = tile_memory(F, source.columns, product.cut, product.pass_rows, kStages);
     // As many clusters as run at a time, evenly loaded.
     int blocks_sm = limits.shared_bytes_sm / (product.memory.total + 1024);
@@ -76,7 +78,8 @@ void launch_few_rows(const TileSource& source, FewRows& product, const DeviceLim
     const std::int64_t rounds = (groups + running - 1) / running;
     product.clusters = static_cast<int>((groups + rounds - 1) / rounds);
     const dim3 grid(static_cast<unsigned>(product.clusters * product.passes * product.cut.slices));
-    launch_tiles("few_rows_tiles", few_rows_tiles<F, NT, kStages>, grid, product.cut.slices, product.memory.total, stream, source, product);
+    launch_tiles("few_rows_tiles", few_rows_tiles<F, NT, kStages>, grid, product.cut.slices, product.memory.total, stream, source,
+                 product);
 }
 
 template <Stored F>

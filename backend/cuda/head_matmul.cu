@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small matrices on ordinary arithmetic units: one a head (MLA's absorption), and those that few_rows.cu has no fast path for. Every format and
-// grid of scales, by load_weights.cuh. A row's sum is taken in an order that depends on the matrix's shape alone.
+// Small matrices on ordinary arithmetic units: one a head (MLA's absorption), and those that few_rows.cu has no fast path for.
+// Every format and grid of scales, by load_weights.cuh. A row's sum is taken in an order that depends on the matrix's shape
+// alone.
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
@@ -77,8 +78,8 @@ __global__ void __launch_bounds__(kThreads) head_rows_kernel(const __grid_consta
     }
 }
 
-constexpr int kUnits = 16;                        ///< of eight columns, of a block
-constexpr int kRowGroups = kThreads / kUnits;     ///< each sums the rows r, r + kRowGroups, ...
+constexpr int kUnits = 16;                     ///< of eight columns, of a block
+constexpr int kRowGroups = kThreads / kUnits;  ///< each sums the rows r, r + kRowGroups, ...
 
 /// A block: one head, 128 columns, M rows of x. Bytes and flops as above.
 template <Stored F, int M>
@@ -98,14 +99,16 @@ __global__ void __launch_bounds__(kThreads) head_columns_kernel(const __grid_con
 #pragma unroll
             for (int a = 0; a < kAhead; ++a) {
                 const int row = min(r + a * kRowGroups, product.rows - 1);
-                raw[a] = load_eight<F>(stored_row(product.w, std::int64_t{head} * product.row_step + product.row_offset + row), column);
+                raw[a] = load_eight<F>(stored_row(product.w, std::int64_t{head} * product.row_step + product.row_offset + row),
+                                       column);
             }
 #pragma unroll
             for (int a = 0; a < kAhead; ++a) {
                 const int row = r + a * kRowGroups;
                 if (row >= product.rows) break;
                 float weights[8];
-                unpack_eight<F>(raw[a], product.w, std::int64_t{head} * product.row_step + product.row_offset + row, column, weights);
+                unpack_eight<F>(raw[a], product.w, std::int64_t{head} * product.row_step + product.row_offset + row, column,
+                                weights);
 #pragma unroll
                 for (int i = 0; i < M; ++i) {
                     const float value = __ldg(base + min(first_x + i, product.m - 1) * product.x_stride + row);
@@ -139,11 +142,13 @@ void launch(const HeadProduct& product, int heads, bool by_rows, cudaStream_t st
         int warps_k = 1;
         while (warps_k < kWarpsOfBlock && units >= 64 * warps_k) warps_k *= 2;
         const int rows_of_block = kWarpsOfBlock / warps_k * kPlainRows;
-        const dim3 grid(static_cast<unsigned>((product.rows + rows_of_block - 1) / rows_of_block), static_cast<unsigned>(heads), passes);
+        const dim3 grid(static_cast<unsigned>((product.rows + rows_of_block - 1) / rows_of_block), static_cast<unsigned>(heads),
+                        passes);
         head_rows_kernel<F, M><<<grid, kThreads, 0, stream>>>(product, warps_k);
         check_launch("head_rows_kernel");
     } else {
-        const dim3 grid(static_cast<unsigned>((product.w.columns + 8 * kUnits - 1) / (8 * kUnits)), static_cast<unsigned>(heads), passes);
+        const dim3 grid(static_cast<unsigned>((product.w.columns + 8 * kUnits - 1) / (8 * kUnits)), static_cast<unsigned>(heads),
+                        passes);
         head_columns_kernel<F, M><<<grid, kThreads, 0, stream>>>(product);
         check_launch("head_columns_kernel");
     }
@@ -169,9 +174,9 @@ void launch_format(const HeadProduct& product, int heads, bool by_rows, cudaStre
 
 }  // namespace
 
-void plain_matmul(const float* x, int m, int heads, std::int64_t x_stride, std::int64_t x_head_stride, const DeviceMatrix& w, int row_step,
-                  int row_offset, int rows, const float* bias, float* y, std::int64_t y_stride, std::int64_t y_head_stride,
-                  cudaStream_t stream) {
+void plain_matmul(const float* x, int m, int heads, std::int64_t x_stride, std::int64_t x_head_stride, const DeviceMatrix& w,
+                  int row_step, int row_offset, int rows, const float* bias, float* y, std::int64_t y_stride,
+                  std::int64_t y_head_stride, cudaStream_t stream) {
     const HeadProduct product{x, m, x_stride, x_head_stride, w, row_step, row_offset, rows, bias, y, y_stride, y_head_stride};
     launch_format(product, heads, true, stream);
 }
@@ -179,12 +184,13 @@ void plain_matmul(const float* x, int m, int heads, std::int64_t x_stride, std::
 void head_rows_matmul(const float* x, int m, int heads, std::int64_t x_stride, std::int64_t x_head_stride, const DeviceMatrix& w,
                       int row_step, int row_offset, int rows, float* y, std::int64_t y_stride, std::int64_t y_head_stride,
                       cudaStream_t stream) {
-    plain_matmul(x, m, heads, x_stride, x_head_stride, w, row_step, row_offset, rows, nullptr, y, y_stride, y_head_stride, stream);
+    plain_matmul(x, m, heads, x_stride, x_head_stride, w, row_step, row_offset, rows, nullptr, y, y_stride, y_head_stride,
+                 stream);
 }
 
-void head_columns_matmul(const float* x, int m, int heads, std::int64_t x_stride, std::int64_t x_head_stride, const DeviceMatrix& w,
-                         int row_step, int row_offset, int rows, float* y, std::int64_t y_stride, std::int64_t y_head_stride,
-                         cudaStream_t stream) {
+void head_columns_matmul(const float* x, int m, int heads, std::int64_t x_stride, std::int64_t x_head_stride,
+                         const DeviceMatrix& w, int row_step, int row_offset, int rows, float* y, std::int64_t y_stride,
+                         std::int64_t y_head_stride, cudaStream_t stream) {
     const HeadProduct product{x, m, x_stride, x_head_stride, w, row_step, row_offset, rows, nullptr, y, y_stride, y_head_stride};
     launch_format(product, heads, false, stream);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Stored weights as floats, in every format and every block grid of scales, eight columns a lane: the plain way, on ordinary arithmetic
-// units. It serves fp32, grids of scales that row_tile.cuh can't take, and the small matrices of MLA's heads. Not the fast path of
-// bf16, fp8 and int4 (row_tile.cuh); few_rows.cu, head_matmul.cu, experts.cu and vocabulary.cu use this.
+// Stored weights as floats, in every format and every block grid of scales, eight columns a lane: the plain way, on ordinary
+// arithmetic units. It serves fp32, grids of scales that row_tile.cuh can't take, and the small matrices of MLA's heads. Not the
+// fast path of bf16, fp8 and int4 (row_tile.cuh); few_rows.cu, head_matmul.cu, experts.cu and vocabulary.cu use this.
 //
 // A row is padded with zeros to 64 bytes (cpu/weight_matrix.h), so that its last eight columns may be read whole; x is not, and
 // counts as 0 beyond `columns`.
@@ -64,7 +64,8 @@ __device__ inline Eight<F> load_eight(const unsigned char* row, std::int64_t col
 
 /// Operations an element, beside the multiply-add: bf16 1, fp8 3, int4 4.
 template <Stored F>
-__device__ inline void unpack_eight(const Eight<F>& raw, const DeviceMatrix& w, std::int64_t row, std::int64_t column, float* values) {
+__device__ inline void unpack_eight(const Eight<F>& raw, const DeviceMatrix& w, std::int64_t row, std::int64_t column,
+                                    float* values) {
     const unsigned words[4] = {raw.words[0].x, raw.words[0].y, raw.words[0].z, raw.words[0].w};
     if constexpr (F == Stored::fp32) {
         const uint4 high = raw.words[1];
@@ -131,8 +132,8 @@ inline constexpr int kPlainRows = 4;
 /// Adds W[rows[j]] . x[i] over the units of eight columns first, first + step, ... (one lane's) to sums[j][i].
 /// The order of an element's sum depends on (first, step, columns) alone.
 template <Stored F, int M>
-__device__ inline void add_dots(const DeviceMatrix& w, const std::int64_t (&rows)[kPlainRows], const float* const (&x)[M], bool aligned,
-                                int first, int step, float (&sums)[kPlainRows][M]) {
+__device__ inline void add_dots(const DeviceMatrix& w, const std::int64_t (&rows)[kPlainRows], const float* const (&x)[M],
+                                bool aligned, int first, int step, float (&sums)[kPlainRows][M]) {
     const int units = static_cast<int>((w.columns + 7) / 8);
     for (int u = first; u < units; u += step) {
         const std::int64_t column = std::int64_t{8} * u;
@@ -162,10 +163,10 @@ __device__ inline float warp_sum(float value) {
     return value;
 }
 
-/// Any format and grid of scales, any m, on this path: rows and heads as head_rows_matmul (matmul.h) has them, with a bias of `rows` numbers or
-/// nullptr. A row's bits do not depend on m. In head_matmul.cu.
-void plain_matmul(const float* x, int m, int heads, std::int64_t x_stride, std::int64_t x_head_stride, const DeviceMatrix& w, int row_step,
-                  int row_offset, int rows, const float* bias, float* y, std::int64_t y_stride, std::int64_t y_head_stride,
-                  cudaStream_t stream);
+/// Any format and grid of scales, any m, on this path: rows and heads as head_rows_matmul (matmul.h) has them, with a bias of
+/// `rows` numbers or nullptr. A row's bits do not depend on m. In head_matmul.cu.
+void plain_matmul(const float* x, int m, int heads, std::int64_t x_stride, std::int64_t x_head_stride, const DeviceMatrix& w,
+                  int row_step, int row_offset, int rows, const float* bias, float* y, std::int64_t y_stride,
+                  std::int64_t y_head_stride, cudaStream_t stream);
 
 }  // namespace draftboard::backend::cuda

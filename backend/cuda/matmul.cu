@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense matrices of any number of rows (matmul.h): few go to few_rows.cu, more through cuBLASLt as bf16 products with float sums. x is
-// split into high + low (an error of 2^-18 a number) and W is taken as stored; fp8 and int4 are unpacked to bf16 before, where code x scale is rounded
-// once, to 8 bits. Nothing here is as exact as few_rows.cu, and a row's bits depend on m.
+// Dense matrices of any number of rows (matmul.h): few go to few_rows.cu, more through cuBLASLt as bf16 products with float sums.
+// x is split into high + low (an error of 2^-18 a number) and W is taken as stored; fp8 and int4 are unpacked to bf16 before,
+// where code x scale is rounded once, to 8 bits. Nothing here is as exact as few_rows.cu, and a row's bits depend on m.
 #include <algorithm>
 #include <map>
 #include <stdexcept>
@@ -32,8 +32,8 @@ void check_blas(cublasStatus_t status, const char* what) {
 std::int64_t padded(std::int64_t columns) { return (columns + 7) / 8 * 8; }
 
 /// high = bf16(x), low = bf16(x - high), rows m .. 2 m of it. Bytes: 4 in, 2 or 4 out a number.
-__global__ void __launch_bounds__(kThreads) split_kernel(const float* x, std::int64_t x_stride, int m, std::int64_t columns, std::int64_t width,
-                                                         bool both, __nv_bfloat16* parts) {
+__global__ void __launch_bounds__(kThreads) split_kernel(const float* x, std::int64_t x_stride, int m, std::int64_t columns,
+                                                         std::int64_t width, bool both, __nv_bfloat16* parts) {
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
     const int row = static_cast<int>(blockIdx.y);
     if (column >= width) return;
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(kThreads) split_kernel(const float* x, std::in
 }
 
 /// x itself, padded: for fp32 matrices. Bytes: 8 a number.
-__global__ void __launch_bounds__(kThreads) pad_kernel(const float* x, std::int64_t x_stride, std::int64_t columns, std::int64_t width,
-                                                       float* copy) {
+__global__ void __launch_bounds__(kThreads)
+    pad_kernel(const float* x, std::int64_t x_stride, std::int64_t columns, std::int64_t width, float* copy) {
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
     const int row = static_cast<int>(blockIdx.y);
     if (column < width) copy[row * width + column] = column < columns ? x[row * x_stride + column] : 0.0F;
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(kThreads) pad_kernel(const float* x, std::int6
 
 /// Rows first .. first + rows of w as bf16. Bytes: stored, and 2 a number.
 template <Stored F>
-__global__ void __launch_bounds__(kThreads) unpack_kernel(const __grid_constant__ DeviceMatrix w, std::int64_t first, std::int64_t width,
-                                                          __nv_bfloat16* output) {
+__global__ void __launch_bounds__(kThreads)
+    unpack_kernel(const __grid_constant__ DeviceMatrix w, std::int64_t first, std::int64_t width, __nv_bfloat16* output) {
     const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
     if (column >= width) return;
     const std::int64_t row = first + blockIdx.y;
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kThreads) unpack_kernel(const __grid_constant_
 }
 
 /// y = high's products (+ low's) (+ bias). Bytes: 4 or 8 in, 4 out a number.
-__global__ void __launch_bounds__(kThreads) add_kernel(const float* products, int m, std::int64_t rows, std::int64_t first, bool both,
-                                                       const float* bias, float* y, std::int64_t y_stride) {
+__global__ void __launch_bounds__(kThreads) add_kernel(const float* products, int m, std::int64_t rows, std::int64_t first,
+                                                       bool both, const float* bias, float* y, std::int64_t y_stride) {
     const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
     const int i = static_cast<int>(blockIdx.y);
     if (r >= rows) return;
@@ -96,14 +96,16 @@ struct Product {
 
 template <class T>
 class Memory {
-   public:
-    explicit Memory(std::int64_t count) { check(cudaMalloc(&data_, static_cast<std::size_t>(count > 0 ? count : 1) * sizeof(T)), "cudaMalloc"); }
+ public:
+    explicit Memory(std::int64_t count) {
+        check(cudaMalloc(&data_, static_cast<std::size_t>(count > 0 ? count : 1) * sizeof(T)), "cudaMalloc");
+    }
     ~Memory() { cudaFree(data_); }
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
     [[nodiscard]] T* get() const { return static_cast<T*>(data_); }
 
-   private:
+ private:
     void* data_ = nullptr;
 };
 
@@ -111,10 +113,17 @@ class Memory {
 
 struct DenseMath::State {
     State(int rows, std::int64_t columns, std::int64_t outputs, Precision wanted, DenseChoice chosen)
-        : max_rows(rows), max_columns(columns), max_outputs(outputs), precision(wanted), choice(chosen),
-          inputs(std::int64_t{2} * rows * padded(columns)), products(std::int64_t{2} * rows * outputs),
-          unpacked_rows(std::max<std::int64_t>(1, std::min(outputs, kUnpackedBytes / (2 * padded(std::max<std::int64_t>(columns, 1)))))),
-          unpacked(unpacked_rows * padded(columns)), workspace(kWorkspaceBytes) {
+        : max_rows(rows),
+          max_columns(columns),
+          max_outputs(outputs),
+          precision(wanted),
+          choice(chosen),
+          inputs(std::int64_t{2} * rows * padded(columns)),
+          products(std::int64_t{2} * rows * outputs),
+          unpacked_rows(
+              std::max<std::int64_t>(1, std::min(outputs, kUnpackedBytes / (2 * padded(std::max<std::int64_t>(columns, 1)))))),
+          unpacked(unpacked_rows * padded(columns)),
+          workspace(kWorkspaceBytes) {
         check_blas(cublasLtCreate(&handle), "cublasLtCreate");
     }
     ~State() {
@@ -147,12 +156,13 @@ struct DenseMath::State {
         cublasLtMatmulPreference_t preference = nullptr;
         check_blas(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
         const std::size_t bytes = kWorkspaceBytes;
-        check_blas(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes),
-                   "cublasLtMatmulPreferenceSetAttribute");
+        check_blas(
+            cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes),
+            "cublasLtMatmulPreferenceSetAttribute");
         cublasLtMatmulHeuristicResult_t result = {};
         int results = 0;
-        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product.operation, product.w, product.x, product.d, product.d,
-                                                                     preference, 1, &result, &results);
+        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product.operation, product.w, product.x, product.d,
+                                                                     product.d, preference, 1, &result, &results);
         cublasLtMatmulPreferenceDestroy(preference);
         check_blas(status, "cublasLtMatmulAlgoGetHeuristic");
         if (results == 0) throw std::runtime_error("cublasLtMatmulAlgoGetHeuristic: no algorithm for this shape");

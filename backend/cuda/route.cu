@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before and after the routed experts (experts.h): which experts a row chooses, by the rules of cpu/route.cpp, and the weighted sum of what they
-// gave. The experts themselves are in experts.cu.
+// Before and after the routed experts (experts.h): which experts a row chooses, by the rules of cpu/route.cpp, and the weighted
+// sum of what they gave. The experts themselves are in experts.cu.
 #include <stdexcept>
 
 #include <cuda_runtime.h>
@@ -27,8 +27,8 @@ __device__ void largest(const float* values, int count, int k, int* ids) {
 }
 
 /// One warp a row. Bytes: 4 experts in, 8 k out a row; operations: one exp an expert, k rounds of a warp's maximum.
-__global__ void __launch_bounds__(32) route_kernel(const float* logits, const __grid_constant__ RouterRule rule, int k, std::int32_t* ids,
-                                                   float* weights) {
+__global__ void __launch_bounds__(32)
+    route_kernel(const float* logits, const __grid_constant__ RouterRule rule, int k, std::int32_t* ids, float* weights) {
     extern __shared__ float shared[];
     float* choice = shared;                     // experts: ranked by this
     float* score = shared + rule.experts;       // experts: weighed with this
@@ -135,8 +135,9 @@ constexpr int kCombineThreads = 128;
 
 /// Bytes: 4 hidden (k + 1, and 1 with shared) a row. Flops: 2 k hidden a row.
 template <class Number>
-__global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Number* outputs, const float* weights, int k, std::int64_t columns,
-                                                                  const Number* shared, const float* shared_gate, Number* block) {
+__global__ void __launch_bounds__(kCombineThreads)
+    combine_kernel(const Number* outputs, const float* weights, int k, std::int64_t columns, const Number* shared,
+                   const float* shared_gate, Number* block) {
     constexpr int kNumbers = sizeof(Number) / sizeof(float);
     const std::int64_t row = blockIdx.y;
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kCombineThreads + threadIdx.x;
@@ -188,10 +189,11 @@ void combine(const float* expert_outputs, const float* weights, int m, int k, st
     };
     if (hidden % 4 == 0 && aligned(expert_outputs) && aligned(shared) && aligned(block)) {
         combine_kernel<float4><<<grid(hidden / 4), kCombineThreads, 0, stream>>>(
-            reinterpret_cast<const float4*>(expert_outputs), weights, k, hidden / 4, reinterpret_cast<const float4*>(shared), shared_gate,
-            reinterpret_cast<float4*>(block));
+            reinterpret_cast<const float4*>(expert_outputs), weights, k, hidden / 4, reinterpret_cast<const float4*>(shared),
+            shared_gate, reinterpret_cast<float4*>(block));
     } else {
-        combine_kernel<float><<<grid(hidden), kCombineThreads, 0, stream>>>(expert_outputs, weights, k, hidden, shared, shared_gate, block);
+        combine_kernel<float>
+            <<<grid(hidden), kCombineThreads, 0, stream>>>(expert_outputs, weights, k, hidden, shared, shared_gate, block);
     }
     check_launch("combine_kernel");
 }

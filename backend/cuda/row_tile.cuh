@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tiles of 32 stored rows times up to 8 rows of x on the tensor cores, float in and out: the fast path of bf16, fp8 and int4. Not a kernel:
-// few_rows.cu and experts.cu put one round it. What it can't take (fp32, grids of scales that begin inside a step) goes by load_weights.cuh.
+// Tiles of 32 stored rows times up to 8 rows of x on the tensor cores, float in and out: the fast path of bf16, fp8 and int4. Not
+// a kernel: few_rows.cu and experts.cu put one round it. What it can't take (fp32, grids of scales that begin inside a step) goes
+// by load_weights.cuh.
 //
-//   W      streams through shared memory: each warp keeps kStages steps of 32 rows x 64 bytes in flight (cp.async), across the ends of tiles.
-//          A thread copies what it will use itself, so that no barrier is needed. A step is 32 columns of bf16, 64 of fp8, 128 of int4.
-//   x      is split into three bf16 numbers, x = high + middle + low, exactly (3 x 8 bits of fraction hold a float's 24), and lies in shared
+//   W      streams through shared memory: each warp keeps kStages steps of 32 rows x 64 bytes in flight (cp.async), across the
+//   ends of tiles.
+//          A thread copies what it will use itself, so that no barrier is needed. A step is 32 columns of bf16, 64 of fp8, 128 of
+//          int4.
+//   x      is split into three bf16 numbers, x = high + middle + low, exactly (3 x 8 bits of fraction hold a float's 24), and
+//   lies in shared
 //          memory for the whole block: 3 m columns of the product that the tensor cores take 8 at a time.
 //   scales multiply the sums of their own columns: of a group of int4, of a step of fp8. Codes are exact in bf16.
 //
 // Order of a row's sum: the columns are cut into slices (one a block of a cluster), a slice's steps go round the warps, a warp's
 // steps are summed by the tensor cores in ascending order, then warps, parts and slices in ascending order. The cut depends on
-// the matrix alone (cut_of()), and a column of a tensor core's product does not depend on its neighbours: so a row of x gives the same
-// bits beside any others.
+// the matrix alone (cut_of()), and a column of a tensor core's product does not depend on its neighbours: so a row of x gives the
+// same bits beside any others.
 //
 // Bytes: W and its scales once, x once a block. Tensor flops: 2 x 32 x 8 ceil(3 m / 8) a column of a tile.
 // Other operations an element of W: bf16 0, fp8 2, int4 1.5.
@@ -73,7 +77,8 @@ inline bool fits_tiles(const DeviceMatrix& w) {
     switch (w.format) {
         case Stored::bf16: return true;
         case Stored::fp8_e4m3:
-            return !grid || (is_power(w.block_rows) && is_power(w.block_columns) && w.block_columns >= 64 && w.column_offset % 64 == 0);
+            return !grid ||
+                   (is_power(w.block_rows) && is_power(w.block_columns) && w.block_columns >= 64 && w.column_offset % 64 == 0);
         case Stored::int4: return grid && is_power(w.block_rows) && w.block_columns == 32 && w.column_offset % 32 == 0;
         default: return false;
     }
@@ -153,8 +158,10 @@ inline DeviceLimits device_limits() {
     DeviceLimits limits;
     int device = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
-    check(cudaDeviceGetAttribute(&limits.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
-    check(cudaDeviceGetAttribute(&limits.shared_bytes_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&limits.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&limits.shared_bytes_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
+          "cudaDeviceGetAttribute");
     check(cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     return limits;
 }
@@ -248,12 +255,20 @@ __device__ inline uint4 turn(uint4 v, int t) {
 /// One warp's walk over its steps of its tiles, and the copies that run ahead of it.
 template <Stored F, int kStages>
 class StepStream {
-   public:
+ public:
     static constexpr int kStageBytes = 4 * 512 + (F == Stored::int4 ? 4 * 128 : 0);
 
     /// Steps begin, begin + step, ... (count of them) of tiles first, first + next, ... (tiles of them).
-    __device__ StepStream(const TileSource& source, unsigned char* ring, int begin, int step, int count, int first, int next, int tiles)
-        : source_(source), ring_(ring), begin_(begin), step_(step), count_(count), next_(next), tile_(first), left_(count > 0 ? tiles : 0) {}
+    __device__ StepStream(const TileSource& source, unsigned char* ring, int begin, int step, int count, int first, int next,
+                          int tiles)
+        : source_(source),
+          ring_(ring),
+          begin_(begin),
+          step_(step),
+          count_(count),
+          next_(next),
+          tile_(first),
+          left_(count > 0 ? tiles : 0) {}
 
     __device__ void fill() {
 #pragma unroll
@@ -269,7 +284,7 @@ class StepStream {
         return place;
     }
 
-   private:
+ private:
     __device__ void copy_next() {
         if (left_ > 0) {
             const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -285,7 +300,8 @@ class StepStream {
                     const bool there = group < source_.scale_columns;
                     const int down = (row + source_.row_offset[q / 2]) >> source_.row_shift;
                     copy_4(place + 2048 + q * 128 + lane * 4,
-                           source_.scales[q / 2] + static_cast<std::int64_t>(down) * source_.scale_columns + (there ? group : 0), there);
+                           source_.scales[q / 2] + static_cast<std::int64_t>(down) * source_.scale_columns + (there ? group : 0),
+                           there);
                 }
             }
             in_ = in_ + 1 == kStages ? 0 : in_ + 1;
@@ -304,8 +320,8 @@ class StepStream {
     int at_ = 0, in_ = 0, out_ = 0;
 };
 
-/// Adds one step of 32 rows to the sums of NT x 8 columns. `x`: of this thread's column and place in the step, by groups of 8 columns.
-/// acc[h][n]: rows g and g + 8 of half h (g = lane / 4), columns 2 t and 2 t + 1 (t = lane % 4) of group n.
+/// Adds one step of 32 rows to the sums of NT x 8 columns. `x`: of this thread's column and place in the step, by groups of 8
+/// columns. acc[h][n]: rows g and g + 8 of half h (g = lane / 4), columns 2 t and 2 t + 1 (t = lane % 4) of group n.
 template <Stored F, int NT>
 __device__ inline void add_step(const unsigned char* place, const unsigned char* const (&x)[NT], const float (&step_scales)[4],
                                 float (&acc)[2][NT][4], unsigned (&nan)[4]) {
@@ -439,21 +455,21 @@ __device__ inline void stage_x(unsigned char* x, int x_stride, int m, int begin,
 
 /// What a block has to do.
 struct TileWork {
-    int m = 0;        ///< rows of x, at most kMostRows
-    int slice = 0;    ///< this block's, = its rank in the cluster
+    int m = 0;      ///< rows of x, at most kMostRows
+    int slice = 0;  ///< this block's, = its rank in the cluster
     int slices = 1;
     int warps_k = 1;
-    int first = 0;    ///< of the product's groups of kWarps / warps_k tiles: this cluster's first,
-    int next = 1;     ///< and how far to its next
-    int groups = 0;   ///< all
+    int first = 0;   ///< of the product's groups of kWarps / warps_k tiles: this cluster's first,
+    int next = 1;    ///< and how far to its next
+    int groups = 0;  ///< all
 };
 
-/// The whole of a block. NT >= ceil(3 m / 8). read: as in stage_x. finish(tile, total): called by all threads once a group of tiles;
-/// total(row, i) is the product of row `row` of the group (kTileRows rows a tile) with row i of x. Ranks of a cluster share
-/// what there is to finish. Copies of W begin before the predecessor in the stream has ended; everything else waits for it.
+/// The whole of a block. NT >= ceil(3 m / 8). read: as in stage_x. finish(tile, total): called by all threads once a group of
+/// tiles; total(row, i) is the product of row `row` of the group (kTileRows rows a tile) with row i of x. Ranks of a cluster
+/// share what there is to finish. Copies of W begin before the predecessor in the stream has ended; everything else waits for it.
 template <Stored F, int NT, int kStages, class Read, class Finish>
-__device__ inline void run_tiles(const TileSource& source, const TileWork& work, const TileMemory& memory, unsigned char* shared, Read read,
-                                 Finish finish) {
+__device__ inline void run_tiles(const TileSource& source, const TileWork& work, const TileMemory& memory, unsigned char* shared,
+                                 Read read, Finish finish) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int warp_k = warp % work.warps_k;
@@ -496,7 +512,8 @@ __device__ inline void run_tiles(const TileSource& source, const TileWork& work,
             for (int q = 0; q < 4; ++q) {
                 const int row = min(tile * source.pitch + (q / 2) * source.second + (q % 2) * 8 + lane / 4, source.rows - 1);
                 const int down = (row + source.row_offset[q / 2]) >> source.row_shift;
-                scale_rows[q] = source.scales[q / 2] + (source.column_shift < 0 ? 0 : static_cast<std::int64_t>(down) * source.scale_columns);
+                scale_rows[q] =
+                    source.scales[q / 2] + (source.column_shift < 0 ? 0 : static_cast<std::int64_t>(down) * source.scale_columns);
             }
         }
         for (int i = 0; i < mine; ++i) {

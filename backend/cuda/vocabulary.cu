@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both ends of a pass at the vocabulary (vocabulary.h): rows of the embedding table, and the best tokens of logits. A cluster of blocks shares a
-// row of logits: each finds the best of its part, the first one merges what they found. Sampling is the host's.
+// Both ends of a pass at the vocabulary (vocabulary.h): rows of the embedding table, and the best tokens of logits. A cluster of
+// blocks shares a row of logits: each finds the best of its part, the first one merges what they found. Sampling is the host's.
 #include <stdexcept>
 
 #include <cooperative_groups.h>
@@ -18,8 +18,9 @@ constexpr int kEmbedThreads = 128;
 
 /// Eight columns a thread. Bytes: a stored row and 4 columns a token.
 template <Stored F>
-__global__ void __launch_bounds__(kEmbedThreads) embed_kernel(const __grid_constant__ DeviceMatrix table, std::int64_t first_token,
-                                                              const std::int32_t* token_ids, float* output) {
+__global__ void __launch_bounds__(kEmbedThreads)
+    embed_kernel(const __grid_constant__ DeviceMatrix table, std::int64_t first_token, const std::int32_t* token_ids,
+                 float* output) {
     const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kEmbedThreads + threadIdx.x) * 8;
     if (column >= table.columns) return;
     const std::int64_t row = token_ids[blockIdx.y] - first_token;
@@ -37,9 +38,9 @@ __global__ void __launch_bounds__(kEmbedThreads) embed_kernel(const __grid_const
     }
 }
 
-constexpr int kParties = 8;       // blocks of a cluster, for one row
+constexpr int kParties = 8;  // blocks of a cluster, for one row
 constexpr int kBestThreads = 1024;
-constexpr int kHeld = 32;         // numbers a thread holds
+constexpr int kHeld = 32;  // numbers a thread holds
 constexpr std::int64_t kLargestVocabulary = std::int64_t{kParties} * kBestThreads * kHeld;
 
 using Key = unsigned long long;
@@ -81,8 +82,8 @@ struct Found {
 };
 
 /// Bytes: 4 vocabulary a row. Operations: an exp a number, k rounds of a block's maximum over what its threads hold in registers.
-__global__ void __launch_bounds__(kBestThreads) best_kernel(const float* logits, std::int64_t vocabulary, std::int64_t stride, int k,
-                                                            std::int32_t* tokens, float* values, float* sum_exp) {
+__global__ void __launch_bounds__(kBestThreads) best_kernel(const float* logits, std::int64_t vocabulary, std::int64_t stride,
+                                                            int k, std::int32_t* tokens, float* values, float* sum_exp) {
     __shared__ Found found;
     __shared__ Key of_warps[2][kBestThreads / 32];
     __shared__ float sums[kBestThreads / 32];
@@ -183,15 +184,24 @@ __global__ void __launch_bounds__(kBestThreads) best_kernel(const float* logits,
 
 }  // namespace
 
-void embed(const DeviceMatrix& table, std::int64_t first_token, const std::int32_t* token_ids, int m, float* output, cudaStream_t stream) {
+void embed(const DeviceMatrix& table, std::int64_t first_token, const std::int32_t* token_ids, int m, float* output,
+           cudaStream_t stream) {
     if (m <= 0 || table.columns <= 0) return;
     const std::int64_t units = (table.columns + 7) / 8;
     const dim3 grid(static_cast<unsigned>((units + kEmbedThreads - 1) / kEmbedThreads), static_cast<unsigned>(m));
     switch (table.format) {
-        case Stored::bf16: embed_kernel<Stored::bf16><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output); break;
-        case Stored::fp32: embed_kernel<Stored::fp32><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output); break;
-        case Stored::fp8_e4m3: embed_kernel<Stored::fp8_e4m3><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output); break;
-        case Stored::int4: embed_kernel<Stored::int4><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output); break;
+        case Stored::bf16:
+            embed_kernel<Stored::bf16><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output);
+            break;
+        case Stored::fp32:
+            embed_kernel<Stored::fp32><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output);
+            break;
+        case Stored::fp8_e4m3:
+            embed_kernel<Stored::fp8_e4m3><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output);
+            break;
+        case Stored::int4:
+            embed_kernel<Stored::int4><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output);
+            break;
     }
     check_launch("embed_kernel");
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the GPU's matrices, experts and vocabulary at the shapes of real models, cold: weights rotate over more than 200 MB, launches are
-// replayed from a graph, and times are medians. Prints a table; each row beside the fastest read of the same memory measured in the same run.
-// Not a test: build/tests/cuda_matrices_bench [quick]
+// Times the GPU's matrices, experts and vocabulary at the shapes of real models, cold: weights rotate over more than 200 MB,
+// launches are replayed from a graph, and times are medians. Prints a table; each row beside the fastest read of the same memory
+// measured in the same run. Not a test: build/tests/cuda_matrices_bench [quick]
 //
-//   share = bytes of weights and scales / time / read ceiling;  lt = cuBLASLt's bf16 product (x and y in bf16), the best of its first four algorithms
+//   share = bytes of weights and scales / time / read ceiling;  lt = cuBLASLt's bf16 product (x and y in bf16), the best of its
+//   first four algorithms
 
 #include <algorithm>
 #include <cstdint>
@@ -46,7 +47,8 @@ __global__ void read_kernel(const uint4* data, std::size_t n, unsigned* sink) {
 
 /// Bits that are small numbers in bf16 and fp8 alike, and any code of int4.
 __global__ void fill_kernel(unsigned* data, std::size_t n) {
-    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
+    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+         i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
         unsigned long long z = (i + 1) * 0x9E3779B97F4A7C15ULL;
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
         z ^= z >> 27;
@@ -138,7 +140,8 @@ void check_blas(cublasStatus_t status) {
 }
 
 /// cuBLASLt's bf16 product of m rows, microseconds.
-double library_us(const Bench& bench, cublasLtHandle_t handle, std::int64_t rows, std::int64_t columns, int m, int count, std::int64_t stride) {
+double library_us(const Bench& bench, cublasLtHandle_t handle, std::int64_t rows, std::int64_t columns, int m, int count,
+                  std::int64_t stride) {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t w = nullptr, x = nullptr, d = nullptr;
     cublasLtMatmulPreference_t preference = nullptr;
@@ -157,10 +160,11 @@ double library_us(const Bench& bench, cublasLtHandle_t handle, std::int64_t rows
     double best = 1e30;
     for (int a = 0; a < found; ++a) {
         const float one = 1, zero = 0;
-        best = std::min(best, time_us(bench, count, [&](int i) {
-            check_blas(cublasLtMatmul(handle, operation, &one, bench.pool + i * stride, w, bench.x, x, &zero, bench.y, d, bench.y, d,
-                                      &results[a].algo, bench.workspace, bytes, bench.stream));
-        }));
+        best = std::min(
+            best, time_us(bench, count, [&](int i) {
+                check_blas(cublasLtMatmul(handle, operation, &one, bench.pool + i * stride, w, bench.x, x, &zero, bench.y, d,
+                                          bench.y, d, &results[a].algo, bench.workspace, bytes, bench.stream));
+            }));
     }
     cublasLtMatmulPreferenceDestroy(preference);
     cublasLtMatrixLayoutDestroy(w);
@@ -170,12 +174,15 @@ double library_us(const Bench& bench, cublasLtHandle_t handle, std::int64_t rows
     return best;
 }
 
-void dense(const Bench& bench, cublasLtHandle_t handle, const char* what, Stored format, std::int64_t rows, std::int64_t columns, bool with_library) {
+void dense(const Bench& bench, cublasLtHandle_t handle, const char* what, Stored format, std::int64_t rows, std::int64_t columns,
+           bool with_library) {
     DeviceMatrix w = matrix(bench, format, rows, columns);
     const std::int64_t stride = rows * w.row_bytes;
     const double bytes = static_cast<double>(stride) + 4.0 * static_cast<double>(scale_count(w));
-    const int count = static_cast<int>(std::min<std::int64_t>(std::max<std::int64_t>(4, (std::int64_t{300} << 20) / stride + 1), 64));
-    std::printf("%-22s %-5s %6lld x %-6lld %7.1f MB |", what, name(format), static_cast<long long>(rows), static_cast<long long>(columns), bytes / 1e6);
+    const int count =
+        static_cast<int>(std::min<std::int64_t>(std::max<std::int64_t>(4, (std::int64_t{300} << 20) / stride + 1), 64));
+    std::printf("%-22s %-5s %6lld x %-6lld %7.1f MB |", what, name(format), static_cast<long long>(rows),
+                static_cast<long long>(columns), bytes / 1e6);
     for (const int m : {1, 2, 4, 8, 16}) {
         const double us = time_us(bench, count, [&](int i) {
             DeviceMatrix moved = w;
@@ -212,7 +219,8 @@ void experts(const Bench& bench, const char* what, Stored format, std::int64_t h
         layer.down.first.scales = bench.scales + 2 * held * gate_scales;
     }
     const double of_expert = static_cast<double>(2 * gate_bytes + down_bytes + 4 * (2 * gate_scales + down_scales));
-    std::printf("%-22s %-5s hidden %lld width %lld k %d |", what, name(format), static_cast<long long>(hidden), static_cast<long long>(width), k);
+    std::printf("%-22s %-5s hidden %lld width %lld k %d |", what, name(format), static_cast<long long>(hidden),
+                static_cast<long long>(width), k);
     std::mt19937_64 generator(1);
     for (const int m : {1, 2, 4, 8, 16}) {
         constexpr int kCount = 24;
@@ -247,7 +255,8 @@ void small(const Bench& bench) {
         rule.k = 8;
         rule.sigmoid = true;
         const double routed = time_us(bench, kCount, [&](int) { route(bench.x, m, rule, bench.ids, bench.y, bench.stream); });
-        const double combined = time_us(bench, kCount, [&](int) { combine(bench.x, bench.x, m, 8, 7168, nullptr, nullptr, bench.y, bench.stream); });
+        const double combined =
+            time_us(bench, kCount, [&](int) { combine(bench.x, bench.x, m, 8, 7168, nullptr, nullptr, bench.y, bench.stream); });
         const DeviceMatrix kv_b = [&] {
             DeviceMatrix w = matrix(bench, Stored::bf16, 8 * 256, 512);
             w.data = bench.pool;
@@ -259,7 +268,8 @@ void small(const Bench& bench) {
         const double columns = time_us(bench, kCount, [&](int) {
             head_columns_matmul(bench.x, m, 8, 8 * 192, 192, kv_b, 256, 0, 128, bench.y, 8 * 576, 576, bench.stream);
         });
-        std::printf("m %2d: route %.1f us, combine %.1f us, head rows %.1f us, head columns %.1f us, best of 151936:", m, routed, combined, rows, columns);
+        std::printf("m %2d: route %.1f us, combine %.1f us, head rows %.1f us, head columns %.1f us, best of 151936:", m, routed,
+                    combined, rows, columns);
         for (const int k : {1, 4, 64}) {
             const double best = time_us(bench, kCount, [&](int) {
                 best_tokens(bench.scales, m, 151936, 151936, k, bench.ids, bench.y, bench.y + 4096, bench.stream);
@@ -271,9 +281,8 @@ void small(const Bench& bench) {
     // Gaps: an empty matrix's time is a launch's.
     DeviceMatrix tiny = matrix(bench, Stored::bf16, 32, 64);
     tiny.data = bench.pool;
-    std::printf("a product of 4 KB: %.1f us\n", time_us(bench, kCount, [&](int) {
-        few_rows_matmul(bench.x, 1, 64, tiny, nullptr, bench.y, 32, bench.stream);
-    }));
+    std::printf("a product of 4 KB: %.1f us\n",
+                time_us(bench, kCount, [&](int) { few_rows_matmul(bench.x, 1, 64, tiny, nullptr, bench.y, 32, bench.stream); }));
 }
 
 }  // namespace
@@ -298,11 +307,13 @@ int main(int argc, char** argv) {
     });
     for (const int blocks : {132 * 4, 132 * 8}) {
         const double read_us = time_us(bench, 2, [&](int) {
-            read_kernel<<<blocks, 256, 0, bench.stream>>>(reinterpret_cast<const uint4*>(bench.pool), kPoolBytes / 16, reinterpret_cast<unsigned*>(bench.y));
+            read_kernel<<<blocks, 256, 0, bench.stream>>>(reinterpret_cast<const uint4*>(bench.pool), kPoolBytes / 16,
+                                                          reinterpret_cast<unsigned*>(bench.y));
         });
         bench.ceiling = std::max(bench.ceiling, static_cast<double>(kPoolBytes) / read_us / 1e3);
     }
-    std::printf("copy %.0f GB/s (read + written), read %.0f GB/s\n", 2 * static_cast<double>(half) / copy_us / 1e3, bench.ceiling);
+    std::printf("copy %.0f GB/s (read + written), read %.0f GB/s\n", 2 * static_cast<double>(half) / copy_us / 1e3,
+                bench.ceiling);
     cublasLtHandle_t handle = nullptr;
     check_blas(cublasLtCreate(&handle));
     dense(bench, handle, "square", Stored::bf16, 2048, 2048, true);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices, experts and vocabulary on the GPU against the CPU's kernels and float64. Inputs are fresh random numbers, outputs are NaN before.
+// Matrices, experts and vocabulary on the GPU against the CPU's kernels and float64. Inputs are fresh random numbers, outputs are
+// NaN before.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -28,7 +29,7 @@ using model::WeightFormat;
 /// Device memory; every byte 0xFF (NaN, -1) until written.
 template <class T>
 class Device {
-   public:
+ public:
     explicit Device(std::size_t count) : count_(count) {
         check(cudaMalloc(&data_, std::max<std::size_t>(1, count) * sizeof(T)), "cudaMalloc");
         poison();
@@ -48,7 +49,7 @@ class Device {
         return values;
     }
 
-   private:
+ private:
     void* data_ = nullptr;
     std::size_t count_;
 };
@@ -96,8 +97,9 @@ struct OnDevice {
 };
 
 /// Worst |y - x W^T - bias| as a share of `unit` x the sum of the terms' magnitudes. NaN gives infinity.
-double worst_error(const std::vector<float>& y, std::int64_t y_stride, const std::vector<float>& x, std::int64_t m, std::int64_t x_stride,
-                   const std::vector<float>& weights, std::int64_t rows, std::int64_t columns, const float* bias, double unit) {
+double worst_error(const std::vector<float>& y, std::int64_t y_stride, const std::vector<float>& x, std::int64_t m,
+                   std::int64_t x_stride, const std::vector<float>& weights, std::int64_t rows, std::int64_t columns,
+                   const float* bias, double unit) {
     double worst = 0;
     for (std::int64_t i = 0; i < m; ++i) {
         for (std::int64_t r = 0; r < rows; ++r) {
@@ -109,7 +111,8 @@ double worst_error(const std::vector<float>& y, std::int64_t y_stride, const std
                 sum += term;
                 magnitude += std::abs(term);
             }
-            const double error = std::abs(static_cast<double>(y[static_cast<std::size_t>(i * y_stride + r)]) - sum) / (unit * magnitude);
+            const double error =
+                std::abs(static_cast<double>(y[static_cast<std::size_t>(i * y_stride + r)]) - sum) / (unit * magnitude);
             worst = std::isfinite(error) ? std::max(worst, error) : std::numeric_limits<double>::infinity();
         }
     }
@@ -128,7 +131,7 @@ struct Shape {
 };
 
 class CudaMatrices : public testing::Test {
-   protected:
+ protected:
     void SetUp() override {
         int devices = 0;
         if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
@@ -136,8 +139,10 @@ class CudaMatrices : public testing::Test {
 
     /// few_rows_matmul for m rows of x, with every row and every m checked against float64 and for equal bits.
     static void expect_few_rows(const Shape& shape, const WeightFormat& format) {
-        const std::string where = std::string(format.name()) + " " + std::to_string(shape.rows) + " x " + std::to_string(shape.columns);
-        const WeightMatrix matrix = cpu::random_matrix(shape.rows, shape.columns, format, 1, shape.row_offset, shape.column_offset);
+        const std::string where =
+            std::string(format.name()) + " " + std::to_string(shape.rows) + " x " + std::to_string(shape.columns);
+        const WeightMatrix matrix =
+            cpu::random_matrix(shape.rows, shape.columns, format, 1, shape.row_offset, shape.column_offset);
         const OnDevice device(matrix);
         const std::int64_t x_stride = shape.columns % 4 == 0 ? shape.columns + 4 : shape.columns + 1;
         const auto x = cpu::random_floats(static_cast<std::size_t>(kFewRows * x_stride), 2);
@@ -149,7 +154,9 @@ class CudaMatrices : public testing::Test {
         few_rows_matmul(device_x.get(), kFewRows, x_stride, device.view.first, device_bias.get(), y.get(), y_stride, nullptr);
         const auto all = y.read();
         const auto weights = cpu::dequantised(matrix);
-        EXPECT_LT(worst_error(all, y_stride, x, kFewRows, x_stride, weights, shape.rows, shape.columns, bias.data(), float_unit(shape.columns)), 1)
+        EXPECT_LT(worst_error(all, y_stride, x, kFewRows, x_stride, weights, shape.rows, shape.columns, bias.data(),
+                              float_unit(shape.columns)),
+                  1)
             << where;
         for (std::int64_t i = 0; i < kFewRows; ++i) {
             for (std::int64_t r = shape.rows; r < y_stride; ++r) {
@@ -160,10 +167,13 @@ class CudaMatrices : public testing::Test {
             y.poison();
             // Rows from the end, so that each lies at another place in its pass.
             const int first = kFewRows - m;
-            few_rows_matmul(device_x.get() + first * x_stride, m, x_stride, device.view.first, device_bias.get(), y.get(), y_stride, nullptr);
+            few_rows_matmul(device_x.get() + first * x_stride, m, x_stride, device.view.first, device_bias.get(), y.get(),
+                            y_stride, nullptr);
             const auto some = y.read();
             for (std::int64_t i = 0; i < m; ++i) {
-                ASSERT_EQ(std::memcmp(some.data() + i * y_stride, all.data() + (first + i) * y_stride, static_cast<std::size_t>(shape.rows) * 4), 0)
+                ASSERT_EQ(std::memcmp(some.data() + i * y_stride, all.data() + (first + i) * y_stride,
+                                      static_cast<std::size_t>(shape.rows) * 4),
+                          0)
                     << where << " m " << m << " row " << i;
             }
         }
@@ -172,8 +182,8 @@ class CudaMatrices : public testing::Test {
 
 TEST_F(CudaMatrices, Few_rows_match_float64_in_every_format_and_a_row_has_the_same_bits_in_a_pass_of_any_width) {
     for (const WeightFormat& format : cpu::sample_formats()) {
-        for (const Shape& shape : {Shape{1, 8}, Shape{40, 64}, Shape{33, 256}, Shape{50, 1000}, Shape{16, 77}, Shape{300, 520}, Shape{256, 2048},
-                                   Shape{130, 4096}, Shape{64, 7168}}) {
+        for (const Shape& shape : {Shape{1, 8}, Shape{40, 64}, Shape{33, 256}, Shape{50, 1000}, Shape{16, 77}, Shape{300, 520},
+                                   Shape{256, 2048}, Shape{130, 4096}, Shape{64, 7168}}) {
             expect_few_rows(shape, format);
         }
     }
@@ -233,10 +243,10 @@ TEST_F(CudaMatrices, Matrices_of_heads_match_float64_in_both_directions) {
             const auto q = cpu::random_floats(static_cast<std::size_t>(m * narrow), 9);
             const Device<float> device_x(x), device_q(q);
             Device<float> values(static_cast<std::size_t>(m * narrow)), latents(static_cast<std::size_t>(m * wide));
-            head_rows_matmul(device_x.get(), m, kHeads, wide, kLatent, device.view.first, kNope + kValue, kNope, kValue, values.get(), narrow,
-                             kNope + kValue, nullptr);
-            head_columns_matmul(device_q.get(), m, kHeads, narrow, kNope + kValue, device.view.first, kNope + kValue, 0, kNope, latents.get(), wide,
-                                kLatent, nullptr);
+            head_rows_matmul(device_x.get(), m, kHeads, wide, kLatent, device.view.first, kNope + kValue, kNope, kValue,
+                             values.get(), narrow, kNope + kValue, nullptr);
+            head_columns_matmul(device_q.get(), m, kHeads, narrow, kNope + kValue, device.view.first, kNope + kValue, 0, kNope,
+                                latents.get(), wide, kLatent, nullptr);
             const auto y = values.read();
             const auto z = latents.read();
             for (int i = 0; i < m; ++i) {
@@ -244,19 +254,22 @@ TEST_F(CudaMatrices, Matrices_of_heads_match_float64_in_both_directions) {
                     for (int r = 0; r < kValue; ++r) {
                         double sum = 0, magnitude = 0;
                         for (std::int64_t c = 0; c < kLatent; ++c) {
-                            const double term = static_cast<double>(x[static_cast<std::size_t>(i * wide + h * kLatent + c)]) *
-                                                weights[static_cast<std::size_t>((h * (kNope + kValue) + kNope + r) * kLatent + c)];
+                            const double term =
+                                static_cast<double>(x[static_cast<std::size_t>(i * wide + h * kLatent + c)]) *
+                                weights[static_cast<std::size_t>((h * (kNope + kValue) + kNope + r) * kLatent + c)];
                             sum += term;
                             magnitude += std::abs(term);
                         }
-                        ASSERT_NEAR(y[static_cast<std::size_t>(i * narrow + h * (kNope + kValue) + r)], sum, float_unit(kLatent) * magnitude)
+                        ASSERT_NEAR(y[static_cast<std::size_t>(i * narrow + h * (kNope + kValue) + r)], sum,
+                                    float_unit(kLatent) * magnitude)
                             << format.name() << " m " << m;
                     }
                     for (std::int64_t c = 0; c < kLatent; ++c) {
                         double sum = 0, magnitude = 0;
                         for (int r = 0; r < kNope; ++r) {
-                            const double term = static_cast<double>(q[static_cast<std::size_t>(i * narrow + h * (kNope + kValue) + r)]) *
-                                                weights[static_cast<std::size_t>((h * (kNope + kValue) + r) * kLatent + c)];
+                            const double term =
+                                static_cast<double>(q[static_cast<std::size_t>(i * narrow + h * (kNope + kValue) + r)]) *
+                                weights[static_cast<std::size_t>((h * (kNope + kValue) + r) * kLatent + c)];
                             sum += term;
                             magnitude += std::abs(term);
                         }
@@ -285,10 +298,13 @@ TEST_F(CudaMatrices, Many_rows_match_to_the_rounding_that_their_precision_names)
                     const auto bias = cpu::random_floats(static_cast<std::size_t>(shape.rows), 13);
                     const Device<float> device_x(x), device_bias(bias);
                     Device<float> y(static_cast<std::size_t>(m * shape.rows));
-                    math.matmul(device_x.get(), m, shape.columns, device.view.first, device_bias.get(), y.get(), shape.rows, nullptr);
+                    math.matmul(device_x.get(), m, shape.columns, device.view.first, device_bias.get(), y.get(), shape.rows,
+                                nullptr);
                     const double of_x = exact ? 0 : precision == Precision::bf16 ? 0x1p-8 : 0x1p-16;
                     const double unit = float_unit(shape.columns) + of_x + (rounded ? 0x1p-8 : 0);
-                    EXPECT_LT(worst_error(y.read(), shape.rows, x, m, shape.columns, weights, shape.rows, shape.columns, bias.data(), unit), 1)
+                    EXPECT_LT(worst_error(y.read(), shape.rows, x, m, shape.columns, weights, shape.rows, shape.columns,
+                                          bias.data(), unit),
+                              1)
                         << format.name() << " m " << m << " rows " << shape.rows;
                 }
             }
@@ -317,12 +333,14 @@ TEST_F(CudaMatrices, Many_rows_of_a_large_quantised_matrix_are_unpacked_a_block_
         norm += std::pow(static_cast<double>(b[i]), 2);
     }
     EXPECT_LT(std::sqrt(error / norm), 3e-3);
-    EXPECT_THROW(math.matmul(device_x.get(), m + 1, columns, device.view.first, nullptr, y.get(), rows, nullptr), std::runtime_error);
+    EXPECT_THROW(math.matmul(device_x.get(), m + 1, columns, device.view.first, nullptr, y.get(), rows, nullptr),
+                 std::runtime_error);
 }
 
 /// Experts first .. first + count on the CPU and on the GPU.
 struct Experts {
-    Experts(int count, int first, std::int64_t hidden, std::int64_t width, const WeightFormat& format, std::int64_t width_offset = 0) {
+    Experts(int count, int first, std::int64_t hidden, std::int64_t width, const WeightFormat& format,
+            std::int64_t width_offset = 0) {
         host.first_expert = first;
         for (int e = 0; e < count; ++e) {
             cpu::DenseWeights expert;
@@ -349,8 +367,8 @@ struct Experts {
     ExpertLayer layer;
 };
 
-std::vector<float> run_on_device(const Experts& experts, const std::vector<float>& x, int m, std::int64_t hidden, std::int64_t width,
-                                 const std::vector<std::int32_t>& ids, int k) {
+std::vector<float> run_on_device(const Experts& experts, const std::vector<float>& x, int m, std::int64_t hidden,
+                                 std::int64_t width, const std::vector<std::int32_t>& ids, int k) {
     const Device<float> device_x(x);
     const Device<std::int32_t> device_ids(ids);
     Device<float> output(static_cast<std::size_t>(m * k * hidden));
@@ -375,9 +393,9 @@ std::vector<std::int32_t> random_ids(int m, int k, int all, std::uint64_t seed) 
 struct ExpertCase {
     std::int64_t hidden = 0;
     std::int64_t width = 0;
-    int held = 0;      ///< by this rank,
-    int first = 0;     ///< from here on,
-    int all = 0;       ///< of so many
+    int held = 0;   ///< by this rank,
+    int first = 0;  ///< from here on,
+    int all = 0;    ///< of so many
     int k = 1;
     int m = 1;
     std::int64_t width_offset = 0;
@@ -385,8 +403,9 @@ struct ExpertCase {
 
 TEST_F(CudaMatrices, Experts_match_float64_and_other_ranks_pairs_are_zero_and_a_token_has_the_same_bits_alone) {
     for (const WeightFormat& format : cpu::sample_formats()) {
-        for (const ExpertCase& c : {ExpertCase{64, 32, 3, 4, 8, 2, 5}, ExpertCase{256, 24, 8, 0, 8, 2, 40}, ExpertCase{200, 72, 6, 0, 6, 3, 9, 32},
-                                    ExpertCase{2048, 96, 5, 0, 5, 4, 16}, ExpertCase{1000, 8, 4, 2, 7, 4, 70}}) {
+        for (const ExpertCase& c :
+             {ExpertCase{64, 32, 3, 4, 8, 2, 5}, ExpertCase{256, 24, 8, 0, 8, 2, 40}, ExpertCase{200, 72, 6, 0, 6, 3, 9, 32},
+              ExpertCase{2048, 96, 5, 0, 5, 4, 16}, ExpertCase{1000, 8, 4, 2, 7, 4, 70}}) {
             const std::string where = std::string(format.name()) + " hidden " + std::to_string(c.hidden);
             const Experts experts(c.held, c.first, c.hidden, c.width, format, c.width_offset);
             const auto x = cpu::random_floats(static_cast<std::size_t>(c.m * c.hidden), 20);
@@ -409,7 +428,8 @@ TEST_F(CudaMatrices, Experts_match_float64_and_other_ranks_pairs_are_zero_and_a_
                 }
                 const auto dot = [](const float* a, const double* b, const float* b32, std::int64_t n) {
                     double sum = 0;
-                    for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * (b != nullptr ? b[i] : static_cast<double>(b32[i]));
+                    for (std::int64_t i = 0; i < n; ++i)
+                        sum += static_cast<double>(a[i]) * (b != nullptr ? b[i] : static_cast<double>(b32[i]));
                     return sum;
                 };
                 std::vector<double> inner(static_cast<std::size_t>(c.width));
@@ -420,7 +440,8 @@ TEST_F(CudaMatrices, Experts_match_float64_and_other_ranks_pairs_are_zero_and_a_
                 }
                 double pair_error = 0, pair_norm = 0;
                 for (std::int64_t r = 0; r < c.hidden; ++r) {
-                    const double expected = dot(downs[static_cast<std::size_t>(local)].data() + r * c.width, inner.data(), nullptr, c.width);
+                    const double expected =
+                        dot(downs[static_cast<std::size_t>(local)].data() + r * c.width, inner.data(), nullptr, c.width);
                     pair_error += std::pow(static_cast<double>(result[r]) - expected, 2);
                     pair_norm += expected * expected;
                 }
@@ -434,7 +455,8 @@ TEST_F(CudaMatrices, Experts_match_float64_and_other_ranks_pairs_are_zero_and_a_
                 const std::vector<float> row(x.begin() + at * c.hidden, x.begin() + (at + 1) * c.hidden);
                 const std::vector<std::int32_t> row_ids(ids.begin() + at * c.k, ids.begin() + (at + 1) * c.k);
                 const auto alone = run_on_device(experts, row, 1, c.hidden, c.width, row_ids, c.k);
-                ASSERT_EQ(std::memcmp(alone.data(), output.data() + at * c.k * c.hidden, alone.size() * sizeof(float)), 0) << where << " row " << i;
+                ASSERT_EQ(std::memcmp(alone.data(), output.data() + at * c.k * c.hidden, alone.size() * sizeof(float)), 0)
+                    << where << " row " << i;
             }
         }
     }
@@ -442,9 +464,10 @@ TEST_F(CudaMatrices, Experts_match_float64_and_other_ranks_pairs_are_zero_and_a_
 
 TEST_F(CudaMatrices, Experts_of_full_width_match_the_CPU) {
     // The shapes of Kimi-K2.5 and Qwen3-30B-A3B at a rank, with few experts.
-    for (const auto& [hidden, width, format] : {std::tuple<std::int64_t, std::int64_t, WeightFormat>{7168, 256, {NumberFormat::int4, 1, 32, 16, 0}},
-                                                {2048, 768, WeightFormat::plain(NumberFormat::bf16)},
-                                                {4096, 128, {NumberFormat::fp8_e4m3, 128, 128, 32, 0}}}) {
+    for (const auto& [hidden, width, format] :
+         {std::tuple<std::int64_t, std::int64_t, WeightFormat>{7168, 256, {NumberFormat::int4, 1, 32, 16, 0}},
+          {2048, 768, WeightFormat::plain(NumberFormat::bf16)},
+          {4096, 128, {NumberFormat::fp8_e4m3, 128, 128, 32, 0}}}) {
         const Experts experts(4, 0, hidden, width, format);
         const int m = 12;
         const auto x = cpu::random_floats(static_cast<std::size_t>(m * hidden), 22);
@@ -471,7 +494,8 @@ TEST_F(CudaMatrices, Captured_into_a_graph_products_and_experts_give_what_they_g
     const auto x = cpu::random_floats(static_cast<std::size_t>(m * hidden), 26);
     const Device<float> device_x(x);
     const Device<std::int32_t> ids(random_ids(m, k, 6, 27));
-    Device<float> y(static_cast<std::size_t>(m * hidden)), z(static_cast<std::size_t>(m * hidden)), output(static_cast<std::size_t>(m * k * hidden));
+    Device<float> y(static_cast<std::size_t>(m * hidden)), z(static_cast<std::size_t>(m * hidden)),
+        output(static_cast<std::size_t>(m * k * hidden));
     const Device<std::byte> workspace(static_cast<std::size_t>(experts_workspace_bytes(m * k, width, 6)));
     DenseMath math(m, hidden, hidden, Precision::fp32, DenseChoice::few_rows);
     cudaStream_t stream = nullptr;
@@ -620,7 +644,8 @@ TEST_F(CudaMatrices, Embedding_takes_the_rows_of_this_rank_exactly_and_zeros_for
                 const std::int64_t row = tokens[i] - 100;
                 for (std::int64_t c = 0; c < columns; ++c) {
                     const float expected = row >= 0 && row < 20 ? weights[static_cast<std::size_t>(row * columns + c)] : 0.0F;
-                    ASSERT_EQ(result[i * static_cast<std::size_t>(columns) + static_cast<std::size_t>(c)], expected) << format.name();
+                    ASSERT_EQ(result[i * static_cast<std::size_t>(columns) + static_cast<std::size_t>(c)], expected)
+                        << format.name();
                 }
             }
         }
@@ -637,7 +662,8 @@ TEST_F(CudaMatrices, The_best_tokens_come_in_order_with_ties_to_the_lower_and_Na
             auto& tied = logits[static_cast<std::size_t>(stride + t)];
             tied = std::round(tied);  // many equals, zeros of both signs
             if (t % 2 == 0) logits[static_cast<std::size_t>(2 * stride + t)] = std::nanf("");
-            logits[static_cast<std::size_t>(3 * stride + t)] = t == vocabulary / 2 ? std::nanf("") : -std::numeric_limits<float>::infinity();
+            logits[static_cast<std::size_t>(3 * stride + t)] =
+                t == vocabulary / 2 ? std::nanf("") : -std::numeric_limits<float>::infinity();
         }
         const Device<float> device(logits);
         for (const int k : {1, 2, 4, 64}) {
@@ -663,7 +689,8 @@ TEST_F(CudaMatrices, The_best_tokens_come_in_order_with_ties_to_the_lower_and_Na
                         ASSERT_EQ(token, -1);
                         continue;
                     }
-                    ASSERT_EQ(token, order[static_cast<std::size_t>(j)]) << "vocabulary " << vocabulary << " k " << k << " row " << r << " place " << j;
+                    ASSERT_EQ(token, order[static_cast<std::size_t>(j)])
+                        << "vocabulary " << vocabulary << " k " << k << " row " << r << " place " << j;
                     const float value = found_values[static_cast<std::size_t>(r * k + j)];
                     ASSERT_TRUE(value == row[token] || (std::isnan(value) && std::isnan(row[token])));
                 }
@@ -676,7 +703,8 @@ TEST_F(CudaMatrices, The_best_tokens_come_in_order_with_ties_to_the_lower_and_Na
                         sum += std::exp(static_cast<double>(row[t]) - static_cast<double>(best));
                     }
                 }
-                ASSERT_NEAR(found_sums[static_cast<std::size_t>(r)], sum, 1e-5 * sum) << "vocabulary " << vocabulary << " row " << r;
+                ASSERT_NEAR(found_sums[static_cast<std::size_t>(r)], sum, 1e-5 * sum)
+                    << "vocabulary " << vocabulary << " row " << r;
             }
         }
     }

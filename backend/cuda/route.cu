@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Before and after the routed experts (experts.h): which experts a row chooses, by the rules of cpu/route.cpp, and the weighted
+// sum of what they gave. The experts themselves are in experts.cu.
+#include <stdexcept>
+
+#include <cuda_runtime.h>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/experts.h"
+
+namespace draftboard::backend::cuda {
+
+namespace {
+
+constexpr int kMostExperts = 1024;  // 32 a lane, one bit each
+constexpr float kLowest = -INFINITY;
+
+/// cpu/route.cpp's, letter by letter: its order among equals and NaNs is the rule.
+__device__ void largest(const float* values, int count, int k, int* ids) {
+    int kept = 0;
+    for (int e = 0; e < count; ++e) {
+        if (kept == k && !(values[e] > values[ids[k - 1]])) continue;
+        int at = kept < k ? kept++ : k - 1;
+        for (; at > 0 && values[e] > values[ids[at - 1]]; --at) ids[at] = ids[at - 1];
+        ids[at] = e;
+    }
+}
+
+/// One warp a row. Bytes: 4 experts in, 8 k out a row; operations: one exp an expert, k rounds of a warp's maximum.
+__global__ void __launch_bounds__(32)
+    route_kernel(const float* logits, const __grid_constant__ RouterRule rule, int k, std::int32_t* ids, float* weights) {
+    extern __shared__ float shared[];
+    float* choice = shared;                     // experts: ranked by this
+    float* score = shared + rule.experts;       // experts: weighed with this
+    float* totals = shared + 2 * rule.experts;  // groups
+    int* best = reinterpret_cast<int*>(totals + rule.groups);
+    const int lane = static_cast<int>(threadIdx.x);
+    const float* row = logits + static_cast<std::int64_t>(blockIdx.x) * rule.experts;
+    float most = kLowest;
+    for (int e = lane; e < rule.experts; e += 32) {
+        const float logit = row[e];
+        choice[e] = isnan(logit) ? kLowest : logit;
+        most = fmaxf(most, choice[e]);
+        if (rule.sigmoid) {
+            score[e] = 1.0F / (1.0F + expf(-logit));
+            const float value = score[e] + (rule.correction_bias != nullptr ? rule.correction_bias[e] : 0.0F);
+            choice[e] = isnan(value) ? kLowest : value;
+        }
+    }
+    float all = 0;
+    if (!rule.sigmoid) {
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, distance));
+        for (int e = lane; e < rule.experts; e += 32) {
+            score[e] = expf(row[e] - most);
+            all += score[e];
+        }
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2) all += __shfl_xor_sync(0xFFFFFFFFU, all, distance);
+    }
+    __syncwarp();
+    if (rule.sigmoid && rule.groups > 1 && rule.top_groups < rule.groups && rule.experts % rule.groups == 0) {
+        const int width = rule.experts / rule.groups;
+        for (int g = lane; g < rule.groups; g += 32) {
+            float first = kLowest;
+            float second = kLowest;
+            for (int e = g * width; e < (g + 1) * width; ++e) {
+                if (choice[e] > first) {
+                    second = first;
+                    first = choice[e];
+                } else if (second < choice[e]) {
+                    second = choice[e];
+                }
+            }
+            totals[g] = width > 1 ? first + second : first;
+        }
+        __syncwarp();
+        const int kept = max(1, rule.top_groups);
+        if (lane == 0) largest(totals, rule.groups, kept, best);
+        __syncwarp();
+        for (int e = lane; e < rule.experts; e += 32) {
+            bool stays = false;
+            for (int j = 0; j < kept; ++j) stays = stays || best[j] == e / width;
+            if (!stays) choice[e] = kLowest;
+        }
+        __syncwarp();
+    }
+    // k rounds: each lane's best of what is left, then the warp's; ties go to the lower expert.
+    unsigned taken = 0;
+    float of_chosen = 0;
+    float my_score = 0;  // lane j keeps those of rounds j, j + 32, ...
+    std::int32_t* chosen = ids + static_cast<std::int64_t>(blockIdx.x) * k;
+    float* chosen_weights = weights + static_cast<std::int64_t>(blockIdx.x) * k;
+    float value = 0;
+    int expert = -1;
+    const auto look = [&] {
+        expert = -1;
+        for (int e = lane, bit = 0; e < rule.experts; e += 32, ++bit) {
+            if ((taken >> bit & 1U) == 0 && (expert < 0 || choice[e] > value)) {
+                expert = e;
+                value = choice[e];
+            }
+        }
+    };
+    look();
+    for (int j = 0; j < k; ++j) {
+        float best_value = value;
+        int best_expert = expert;
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2) {
+            const float other_value = __shfl_xor_sync(0xFFFFFFFFU, best_value, distance);
+            const int other = __shfl_xor_sync(0xFFFFFFFFU, best_expert, distance);
+            const bool better = best_expert < 0 || other_value > best_value || (other_value == best_value && other < best_expert);
+            if (other >= 0 && better) {
+                best_value = other_value;
+                best_expert = other;
+            }
+        }
+        if (expert == best_expert) {
+            taken |= 1U << (best_expert / 32);
+            look();
+        }
+        const float chosen_score = score[best_expert];
+        of_chosen += chosen_score;
+        if (lane == j % 32) my_score = chosen_score;
+        if (lane == 0) chosen[j] = best_expert;
+        if (lane == j % 32) chosen_weights[j] = my_score;  // divided below
+    }
+    const float divisor = rule.sigmoid ? (rule.normalise ? of_chosen + 1e-20F : 1.0F) : (rule.normalise ? of_chosen : all);
+    __syncwarp();
+    for (int j = lane; j < k; j += 32) chosen_weights[j] = chosen_weights[j] / divisor * rule.scaling;
+}
+
+constexpr int kCombineThreads = 128;
+
+/// Bytes: 4 hidden (k + 1, and 1 with shared) a row. Flops: 2 k hidden a row.
+template <class Number>
+__global__ void __launch_bounds__(kCombineThreads)
+    combine_kernel(const Number* outputs, const float* weights, int k, std::int64_t columns, const Number* shared,
+                   const float* shared_gate, Number* block) {
+    constexpr int kNumbers = sizeof(Number) / sizeof(float);
+    const std::int64_t row = blockIdx.y;
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kCombineThreads + threadIdx.x;
+    if (column >= columns) return;
+    union Bits {
+        Number number;
+        float values[kNumbers];
+    };
+    Bits sum;
+    if (shared != nullptr) {
+        sum.number = shared[row * columns + column];
+        if (shared_gate != nullptr) {
+            const float gate = 1.0F / (1.0F + expf(-shared_gate[row]));
+            for (int e = 0; e < kNumbers; ++e) sum.values[e] *= gate;
+        }
+    } else {
+        for (int e = 0; e < kNumbers; ++e) sum.values[e] = 0;
+    }
+#pragma unroll 4
+    for (int j = 0; j < k; ++j) {
+        Bits output;
+        output.number = outputs[(row * k + j) * columns + column];
+        const float weight = weights[row * k + j];
+        for (int e = 0; e < kNumbers; ++e) sum.values[e] = __fmaf_rn(weight, output.values[e], sum.values[e]);
+    }
+    block[row * columns + column] = sum.number;
+}
+
+bool aligned(const void* pointer) { return (reinterpret_cast<std::uintptr_t>(pointer) & 15U) == 0; }
+
+}  // namespace
+
+void route(const float* logits, int m, const RouterRule& rule, std::int32_t* ids, float* weights, cudaStream_t stream) {
+    const int k = rule.k < rule.experts ? rule.k : rule.experts;
+    if (m <= 0 || k <= 0) return;
+    if (rule.experts > kMostExperts) throw std::runtime_error("route: more than 1024 experts");
+    RouterRule used = rule;
+    used.groups = rule.groups > 0 ? rule.groups : 1;
+    const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(2 * used.experts + 2 * used.groups);
+    route_kernel<<<static_cast<unsigned>(m), 32, bytes, stream>>>(logits, used, k, ids, weights);
+    check_launch("route_kernel");
+}
+
+void combine(const float* expert_outputs, const float* weights, int m, int k, std::int64_t hidden, const float* shared,
+             const float* shared_gate, float* block, cudaStream_t stream) {
+    if (m <= 0 || hidden <= 0) return;
+    const auto grid = [m](std::int64_t columns) {
+        return dim3(static_cast<unsigned>((columns + kCombineThreads - 1) / kCombineThreads), static_cast<unsigned>(m));
+    };
+    if (hidden % 4 == 0 && aligned(expert_outputs) && aligned(shared) && aligned(block)) {
+        combine_kernel<float4><<<grid(hidden / 4), kCombineThreads, 0, stream>>>(
+            reinterpret_cast<const float4*>(expert_outputs), weights, k, hidden / 4, reinterpret_cast<const float4*>(shared),
+            shared_gate, reinterpret_cast<float4*>(block));
+    } else {
+        combine_kernel<float>
+            <<<grid(hidden), kCombineThreads, 0, stream>>>(expert_outputs, weights, k, hidden, shared, shared_gate, block);
+    }
+    check_launch("combine_kernel");
+}
+
+}  // namespace draftboard::backend::cuda

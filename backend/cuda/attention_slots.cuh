@@ -68,18 +68,21 @@ struct Sight {
     int steps;
     std::uint16_t step[kTilesOfSplit * (kRows + 1)];  ///< tile * 256 + owner + 2
 
-    /// By all threads of the block; `rows` <= kRows rows from `first_row` of the pass on.
-    __device__ void prepare(const PassView& pass, int sequence, int first_row, int rows, int first_position) {
+    /// By all threads of the block, at least 8 kRows of them; `rows` <= kRows rows. word(): loaded early, so that what lies between hides its latency.
+    [[nodiscard]] __device__ static std::uint32_t word(const PassView& pass, int first_row, int rows) {
         const int thread = static_cast<int>(threadIdx.x);
-        for (int i = thread; i < rows * kMaskWords; i += static_cast<int>(blockDim.x)) {
-            masks[i / kMaskWords][i % kMaskWords] = pass.masks[std::int64_t{first_row} * kMaskWords + i];
-        }
-        if (thread == 0) committed = pass.committed[sequence];
+        return thread < rows * kMaskWords ? pass.masks[std::int64_t{first_row} * kMaskWords + thread] : 0u;
+    }
+    __device__ void prepare(std::uint32_t word, int committed_positions, int rows, int first_position) {
+        const int thread = static_cast<int>(threadIdx.x);
+        if (thread < rows * kMaskWords) masks[thread / kMaskWords][thread % kMaskWords] = word;
+        if (thread == 0) committed = committed_positions;
         __syncthreads();
         if (thread < rows) {
-            visible[thread] = visible_positions(pass, sequence, masks[thread]);
+            int count = 0;
+            for (int w = 0; w < kMaskWords; ++w) count += __popc(masks[thread][w]);
+            visible[thread] = committed_positions + count;
             // A prefix: no bit lies beyond as many bits as there are.
-            const int count = visible[thread] - committed;
             chain[thread] = count == 0 || nth_set_bit(masks[thread], count - 1) == count - 1;
         }
         __syncthreads();

@@ -58,6 +58,7 @@ static __device__ __noinline__ void leave_record(const RankView& self, std::uint
 struct Call {
     const RankView& self;
     StagedMethod method;
+    BlockState before;       ///< read once, at the start: where it is needed again, the kernel is about to end
     std::uint64_t sequence;  ///< of the method, from 1
     bool live;               ///< false: this rank has given up, now or in an earlier call
     std::uint32_t rounds = 0;
@@ -66,8 +67,12 @@ struct Call {
     __device__ Call(const RankView& rank, StagedMethod of)
         : self(rank),
           method(of),
-          sequence(rank.states[blockIdx.x].sequence[of] + 1),
-          live(*static_cast<volatile std::uint32_t*>(rank.given_up) == 0) {}
+          before(rank.states[blockIdx.x]),
+          sequence(0),
+          live(*static_cast<volatile std::uint32_t*>(rank.given_up) == 0) {
+#pragma unroll
+        for (int m = 0; m < kStagedMethods; ++m) sequence = m == of ? before.sequence[m] + 1 : sequence;
+    }
 
     [[nodiscard]] __device__ std::uint32_t flag() const { return static_cast<std::uint32_t>(sequence); }
     [[nodiscard]] __device__ std::int64_t buffer(std::int64_t size) const { return (sequence & 1) != 0 ? size : 0; }
@@ -90,7 +95,7 @@ struct Call {
     __device__ void finish() const {
         __syncthreads();
         if (threadIdx.x != 0) return;
-        BlockState next = self.states[blockIdx.x];
+        BlockState next = before;
         ++next.calls;
 #pragma unroll
         for (int m = 0; m < kStagedMethods; ++m) next.sequence[m] += m == method ? 1 : 0;
@@ -211,6 +216,17 @@ struct Sink {
         store_numbers<kCount>(row(i), at, work.width, vector, sum);
     }
 };
+
+/// First in a kernel with a norm: the weights, which nothing has read since the last pass, are on their way while the ranks wait.
+__device__ __forceinline__ void prefetch_weight(const ReduceRows& work) {
+    if (work.norm.hidden == nullptr) return;
+    constexpr std::int64_t kLine = 32;  // numbers
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kCollectiveThreads * kLine;
+    for (std::int64_t at = (static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x) * kLine; at < work.width;
+         at += step) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(work.norm.weight + at));
+    }
+}
 
 /// Meets the blocks of the row, which have written their parts of hidden, then norms it. All threads of the blocks of a row.
 __device__ __forceinline__ void norm_whole_row(const ReduceRows& work, int row, const Share& share) {

@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(kCollectiveThreads)
                      const __grid_constant__ ReduceRows work, int segments) {
     constexpr int kCount = kPairNumbers<kBf16>;
     Call call(self, paths.method);
+    prefetch_weight(work);
     const Share share(segments);
     const std::int64_t units = (work.width + kCount - 1) / kCount;
     const std::int64_t buffer = call.buffer(paths.pairs);
@@ -143,6 +144,7 @@ __global__ void __launch_bounds__(kCollectiveThreads)
     bulk_all_reduce(const __grid_constant__ RankView self, const __grid_constant__ BulkPaths paths,
                     const __grid_constant__ ReduceRows work, int segments) {
     Call call(self, kPeerBulk);
+    prefetch_weight(work);
     const Share share(segments);
     const std::int64_t units = (work.width + 3) / 4;
     const std::int64_t part = (units + self.ranks - 1) / self.ranks;

@@ -71,19 +71,22 @@ __device__ __forceinline__ float norm_block_sum(float sum) {
     return total;
 }
 
-/// normed = x / sqrt(mean(x^2) + epsilon) * weight for one row, by one block; or by `segments` blocks, of which each takes the
-/// whole sum and writes every segments-th stretch of 4 kNormThreads numbers. x is read after the caller's barrier. Every thread
-/// of the block calls. Bytes: x and weight read, normed written, 4 width each; flops: 4 width.
+/// normed = x / sqrt(mean(x^2) + epsilon) * weight for one row, by one block; or by `segments` blocks (a power of 2), of which
+/// each takes the whole sum and writes every segments-th stretch of 4 kNormThreads numbers. x is read after the caller's barrier.
+/// Every thread of the block calls. Bytes: x and weight read, normed written, 4 width each; flops: 4 width.
 __device__ __forceinline__ void norm_row(const float* x, bool x_vector, const float* weight, std::int64_t width, float epsilon,
                                          float* normed, bool normed_vector, int segment, int segments) {
     constexpr std::int64_t kStep = 4 * kNormThreads;
     const std::int64_t first = 4 * static_cast<std::int64_t>(threadIdx.x);
     const bool weight_vector = aligned_rows<4>(weight, 0, 1);
     float held[kNormHeld][4];
+    float weights[kNormHeld][4];  // read with the row, so that nothing waits for them after the sum
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kNormHeld; ++i) {
-        if (first + i * kStep < width) load_numbers<4>(x, first + i * kStep, width, x_vector, held[i]);
+        const std::int64_t at = first + i * kStep;
+        if (at < width) load_numbers<4>(x, at, width, x_vector, held[i]);
+        if (at < width && (i & (segments - 1)) == segment) load_numbers<4>(weight, at, width, weight_vector, weights[i]);
     }
 #pragma unroll
     for (int i = 0; i < kNormHeld; ++i) {
@@ -98,24 +101,25 @@ __device__ __forceinline__ void norm_row(const float* x, bool x_vector, const fl
         for (int k = 0; k < 4; ++k) sum = fmaf(v[k], v[k], sum);
     }
     const float scale = 1.0f / sqrtf(norm_block_sum(sum) / static_cast<float>(width) + epsilon);
-    const auto write = [&](std::int64_t at, const float(&v)[4]) {
-        float w[4];
-        load_numbers<4>(weight, at, width, weight_vector, w);
+    const auto write = [&](std::int64_t at, const float(&v)[4], const float(&w)[4]) {
+        float y[4];
 #pragma unroll
-        for (int k = 0; k < 4; ++k) w[k] = v[k] * scale * w[k];
-        store_numbers<4>(normed, at, width, normed_vector, w);
+        for (int k = 0; k < 4; ++k) y[k] = v[k] * scale * w[k];
+        store_numbers<4>(normed, at, width, normed_vector, y);
     };
 #pragma unroll
     for (int i = 0; i < kNormHeld; ++i) {
         const std::int64_t at = first + i * kStep;
-        if (at < width && i % segments == segment) write(at, held[i]);
+        if (at < width && (i & (segments - 1)) == segment) write(at, held[i], weights[i]);
     }
     int i = kNormHeld;
     for (std::int64_t at = first + kNormHeld * kStep; at < width; at += kStep, ++i) {
-        if (i % segments != segment) continue;
+        if ((i & (segments - 1)) != segment) continue;
         float v[4];
+        float w[4];
         load_numbers<4>(x, at, width, x_vector, v);
-        write(at, v);
+        load_numbers<4>(weight, at, width, weight_vector, w);
+        write(at, v, w);
     }
 }
 

@@ -8,10 +8,12 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -23,7 +25,7 @@
 
 namespace draftboard::backend::cuda {
 
-/// Streams of ranks that share a GPU must not share a hardware queue, or one rank's kernel waits behind another's.
+/// Hardware queues; see stream_of().
 [[maybe_unused]] inline const int kConnections = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 
 constexpr CollectiveMethod kOwnMethods[] = {CollectiveMethod::host_staged, CollectiveMethod::one_shot,
@@ -85,13 +87,26 @@ class Meeting {
     std::condition_variable changed_;
 };
 
+/// Streams of ranks that share a GPU must not share a hardware queue, or one rank's kernel waits behind another's for ever. Those
+/// that are made one after another have different ones; those that are made anew for each test now and then have not.
+inline cudaStream_t stream_of(int rank, int device) {
+    static std::mutex mutex;
+    static std::map<std::pair<int, int>, cudaStream_t> streams;
+    const std::scoped_lock lock(mutex);
+    for (int r = 0; r <= rank; ++r) {
+        if (streams.count({r, device}) != 0) continue;
+        check(cudaStreamCreateWithFlags(&streams[{r, device}], cudaStreamNonBlocking), "cudaStreamCreate");
+    }
+    return streams[{rank, device}];
+}
+
 /// What a rank has in a test: its stream, a check state, buffers, all on its GPU.
 class Rank {
  public:
     Rank(int rank, int device) : index(rank), device_(device) {
         check(cudaSetDevice(device), "cudaSetDevice");
         load_checks();
-        check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+        stream = stream_of(rank, device);
         check(cudaMalloc(reinterpret_cast<void**>(&state), sizeof(CheckState)), "cudaMalloc");
         check(cudaMemset(state, 0, sizeof(CheckState)), "cudaMemset");
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -102,7 +117,6 @@ class Rank {
         if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
         for (float* buffer : buffers_) cudaFree(buffer);
         cudaFree(state);
-        cudaStreamDestroy(stream);
     }
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;

@@ -96,9 +96,15 @@ Expected<bool> DecodeLoop::step() {
     cycle_ = {};
     stopped_ = false;
     const auto run_cycle = [&]() -> Expected<void> {
+        if (!fused_requests_.empty()) return fused_cycle();
         if (auto ok = admit(); !ok) return ok;
         if (cancelled()) abandon();
         const auto [speculative, plain] = groups();
+        if (can_fuse(speculative, plain)) {
+            const bool speculate = plain.empty();
+            if (auto ok = begin_fused(speculate ? speculative : plain, speculate); !ok) return ok;
+            return fused_cycle();
+        }
         if (auto ok = cycle(speculative, true); !ok) return ok;
         return cycle(plain, false);
     };
@@ -293,6 +299,12 @@ bool DecodeLoop::cancelled() {
 }
 
 void DecodeLoop::abandon() {
+    if (!fused_requests_.empty()) {  // what is in flight comes down; its tokens are nobody's
+        CycleTimes times;
+        (void)options_.fused->step(false, times);
+        (void)options_.fused->leave({}, output_);
+        fused_requests_.clear();
+    }
     for (Sequence& sequence : active_) {
         sequence.finished = true;
         Result& result = results_[static_cast<std::size_t>(sequence.request)];

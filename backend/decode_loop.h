@@ -13,6 +13,9 @@
 // verify pass. Without a drafter the loop is plain decoding. A text too near max_length for a whole proposal, or longer than
 // the drafter can follow, goes on by plain steps (a second pass in its cycle): its tokens are the same, only slower.
 //
+// Where a device runs whole cycles by itself (fused_cycle.h) and every sequence is greedy, step() hands it the batch, reads a cycle's tokens while
+// the next one runs, and takes the batch back when a text ends, another waits, or room runs out.
+//
 // Lossless: greedy output equals plain decoding token for token, as far as the target computes the same logits at any
 // width; choices by a gap below Sampling::tie_tolerance are reported, because there another summation order may decide
 // otherwise. Every request draws from its own stream, Random(seed).fork(1 + number): batch mates change nothing.
@@ -27,6 +30,7 @@
 
 #include "backend/acceptance_counter.h"
 #include "backend/drafter.h"
+#include "backend/fused_cycle.h"
 #include "backend/language_model.h"
 #include "backend/sampling.h"
 #include "backend/throughput.h"
@@ -61,6 +65,8 @@ struct LoopOptions {
     int prefill_rows = kPrefillRows;
     std::uint64_t seed = 1;
     const std::atomic<bool>* cancel = nullptr;  ///< looked at before each pass of a prompt and each cycle
+    /// Runs greedy cycles whole, where all sequences speculate or none does; outlives the loop. Null: the loop drives each pass.
+    FusedCycle* fused = nullptr;
     /// Tokens of a request as they come, at least one a call.
     std::function<void(int request, std::span<const int> tokens)> on_tokens = {};
 };
@@ -119,6 +125,7 @@ class DecodeLoop {
         std::size_t prompt = 0;   ///< tokens of the prompt
         model::Random random{0};
         bool speculates = false;
+        int fused_rows = 0;       ///< that the last fused cycle kept
         bool finished = false;
     };
     using Group = std::vector<Sequence*>;
@@ -129,6 +136,12 @@ class DecodeLoop {
     [[nodiscard]] model::Expected<void> prefill(Sequence& sequence);
     [[nodiscard]] std::pair<Group, Group> groups();  ///< those that speculate, those that step plainly
     [[nodiscard]] model::Expected<void> cycle(const Group& group, bool speculate);
+    // decode_loop_fused.cpp
+    [[nodiscard]] bool can_fuse(const Group& speculative, const Group& plain) const;
+    [[nodiscard]] model::Expected<void> begin_fused(const Group& group, bool speculate);
+    [[nodiscard]] model::Expected<void> fused_cycle();
+    [[nodiscard]] model::Expected<void> take_outcome(Sequence& sequence, const CycleOutcome& outcome);
+    [[nodiscard]] model::Expected<void> leave_fused();
     [[nodiscard]] model::Expected<void> propose(const Group& group, bool speculate);
     [[nodiscard]] model::Expected<void> verify(const Group& group);
     [[nodiscard]] model::Expected<void> accept(Sequence& sequence, std::size_t index);
@@ -151,6 +164,8 @@ class DecodeLoop {
     LoopTotals totals_;
     bool stopped_ = false;  ///< a cancel, once seen, holds for the whole step
 
+    std::vector<int> fused_requests_;  ///< of the fused cycle's sequences, in its order; finished ones keep their place
+    bool fused_speculates_ = false;
     Proposal proposal_;
     Verifier verifier_;
     Verdict verdict_;

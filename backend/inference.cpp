@@ -254,6 +254,14 @@ Expected<void> Inference::make_model_drafter(DrafterReads reads, std::vector<int
     return {};
 }
 
+FusedCycle* Inference::fused_cycle() {
+    const bool chain = settings_.method == DraftMethod::none ||
+                       (settings_.top_k == 1 && (settings_.method == DraftMethod::eagle3 || settings_.method == DraftMethod::mtp));
+    if (!chain || target_profile_ != nullptr) return nullptr;
+    if (fused_ == nullptr) fused_ = engines_->fused_cycle(settings_.steps);
+    return fused_.get();
+}
+
 std::string Inference::describe() const {
     if (settings_.method == DraftMethod::none) return "plain decoding";
     std::string text =

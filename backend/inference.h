@@ -61,6 +61,8 @@ class Inference {
     [[nodiscard]] Engine& target() { return *target_; }
     [[nodiscard]] Drafter* drafter() { return drafter_.get(); }              ///< nullptr: plain decoding
     [[nodiscard]] Engine* drafter_engine() { return draft_engine_.get(); }  ///< nullptr: it drafts without a model
+    /// For LoopOptions::fused; null where the device or the drafter has none, and while operations are measured.
+    [[nodiscard]] FusedCycle* fused_cycle();
     [[nodiscard]] const std::optional<ByteTokenizer>& tokenizer() const { return tokenizer_; }
     [[nodiscard]] const std::vector<int>& end_tokens() const { return end_tokens_; }
 
@@ -97,6 +99,7 @@ class Inference {
     std::unique_ptr<Engine> target_;
     std::unique_ptr<Engine> draft_engine_;
     std::unique_ptr<Drafter> drafter_;
+    std::unique_ptr<FusedCycle> fused_;
     std::optional<ByteTokenizer> tokenizer_;
     std::vector<int> end_tokens_;
     std::unique_ptr<Profile> target_profile_;

@@ -60,6 +60,8 @@ class SequenceTable {
     void ran(const Batch& batch);
 
     void commit(int sequence, std::span<const int> path);
+    /// Rows that a device has committed, or taken back, by itself. Precondition: none uncommitted, none pending.
+    void set_length(int sequence, std::int64_t tokens) { sequences_[static_cast<std::size_t>(sequence)].committed = tokens; }
     void discard(int sequence);
     void clear(int sequence);
     /// Commits since the ranks last took them.

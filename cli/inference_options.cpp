@@ -57,6 +57,7 @@ void add_cuda_options(CLI::App& command, InferenceOptions& options) {
     command.add_option("--launch-decode", options.launch_decode, "Of plain steps alone")->check(modes)->group(group);
     command.add_option("--launch-verify", options.launch_verify, "Of verify passes alone")->check(modes)->group(group);
     command.add_option("--launch-draft", options.launch_draft, "Of the drafter's passes alone")->check(modes)->group(group);
+    command.add_flag("!--no-fused-cycles", cuda.fused_cycles, "The host drives each pass, also of greedy chains")->group(group);
     command.add_flag("--bf16", cuda.bf16_activations, "Inputs of matrices and messages in bf16 instead of float")->group(group);
     command.add_flag("--bf16-cache", cuda.bf16_cache, "Keys, values and latents in bf16 instead of float")->group(group);
     command.add_flag("--library-matrices", cuda.library_matrices, "cuBLASLt also for few rows")->group(group);

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The steps between the passes of a fused cycle (chain_cycle.h): what the host does in decode_loop.cpp and model_drafter.cpp for greedy
-// chains, on the device. They write the words of the passes to come (pass_block.h) where the host would have laid them. Each is one
-// small block: a sequence a thread; bytes and flops do not count beside the launch.
+// The steps between the passes of a fused cycle (chain_cycle.h): what decode_loop.cpp and model_drafter.cpp do on the host for greedy
+// chains, on the device. They write the words of the passes to come where the host would have laid them (pass_block.h). Each is
+// one small block, a sequence a thread: a launch is all that they cost.
+//
+// Of a sequence with `committed` rows in the target and `drafted` rows in the drafter, after a verify pass that kept k rows (the root and the
+// accepted drafts):
+//   verify   committed + k, positions from there; root = the target's own token; commits its k rows when it runs next
+//   extend   its rows are the k tokens that the target has just chosen, each beside the target's state at the row before, the last
+//            repeated to fill the width; logits at row k - 1
+//   drafts   on drafted + k rows; the first commits the extend pass's k rows; without further steps the next extend pass does
 
 #include <cstdint>
 
@@ -12,37 +19,27 @@
 
 namespace draftboard::backend::cuda {
 
-/// The words of one pass that change from cycle to cycle, writable.
-struct PassWords {
-    std::int32_t* token_ids = nullptr;
-    std::int32_t* positions = nullptr;
-    std::int32_t* committed = nullptr;
-    std::int32_t* logits_rows = nullptr;
-    std::int32_t* commit_committed = nullptr;
-    std::int32_t* commit_lengths = nullptr;
-};
-
-inline constexpr int kMaxDraftSteps = 64;
+inline constexpr int kMaxFurtherSteps = 15;
 
 struct ChainState {
     int sequences = 1;
-    int width = 1;                 ///< verified rows a sequence: drafts + 1
-    PassWords verify;              ///< or the decode pass, whose rows are committed at once
-    PassWords extend;              ///< width 1: not used, and so the drafts
-    PassWords drafts[kMaxDraftSteps];  ///< width - 2 further steps
+    int width = 1;                 ///< verified rows a sequence: drafts + 1; 1: plain decoding, whose passes commit by themselves
+    PassWords verify;
+    PassWords extend;
+    PassWords drafts[kMaxFurtherSteps];     ///< width - 2 of them
+    std::int32_t* drafted = nullptr;        ///< by sequence: rows in the drafter's cache, those of the last extend pass included
+    std::int32_t* kept = nullptr;           ///< by sequence: rows of the last extend pass that are text
     std::int32_t* extend_source = nullptr;  ///< sequences x width: row of the verify pass whose state a row of the extend pass reads
     std::int32_t* draft_source = nullptr;   ///< sequences: row of the extend pass that the first further step goes on from
-    /// What the host reads of a cycle: a sequence, 1 + accepted | width tokens; and width gaps.
-    std::int32_t* record = nullptr;         ///< sequences x (1 + width)
-    float* record_gaps = nullptr;           ///< sequences x width
+    std::int32_t* record = nullptr;         ///< for the host: sequences x (1 + width): accepted | the best token of each row, -1: not usable
+    float* gaps = nullptr;                  ///< for the host: sequences x width: best minus second best
 };
 
-/// After the verify pass: accepts, moves all lengths on, lays out the extend pass and the further steps.
-/// `tokens`, `values`, `sums`: the best two of each row (vocabulary.h).
+/// After the verify pass. `tokens`, `values`: the best two of each row; `sums` as in vocabulary.h.
 void accept_chain(const ChainState& state, const std::int32_t* tokens, const float* values, const float* sums, cudaStream_t stream);
 
-/// After the extend pass (draft 0) or further step `draft`: its best token becomes draft number `draft` of the next verify pass and the token of
-/// the next step. `target_of_draft`: on the device, or nullptr.
+/// After the extend pass (draft 0) or the further step `draft`: the best of each sequence becomes that draft of the next verify pass and the
+/// token of the next step. `tokens`: the best two of each sequence. `target_of_draft`: on the device, or nullptr.
 void take_draft(const ChainState& state, int draft, const std::int32_t* tokens, const std::int32_t* target_of_draft, cudaStream_t stream);
 
 }  // namespace draftboard::backend::cuda

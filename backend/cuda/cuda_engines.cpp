@@ -8,6 +8,7 @@
 
 #include "backend/cpu/model_weights.h"
 #include "backend/cuda/ceilings.h"
+#include "backend/cuda/chain_cycle.h"
 #include "backend/cuda/engine.h"
 
 namespace draftboard::backend::cuda {
@@ -83,6 +84,13 @@ class CudaEngines final : public EngineFactory {
         });
     }
 
+    std::unique_ptr<FusedCycle> fused_cycle(int steps) override {
+        const LaunchModes& modes = settings_.launch;
+        const bool graphs = modes.decode == LaunchMode::full && modes.verify == LaunchMode::full && modes.draft == LaunchMode::full;
+        if (!settings_.fused_cycles || target_ == nullptr || !graphs) return nullptr;
+        auto made = ChainCycle::create(*target_, drafter_, steps, graphs);
+        return made ? std::unique_ptr<FusedCycle>(std::move(*made)) : nullptr;
+    }
     double read_ceiling_gb_per_s() override {
         double rate = 0;
         const auto measured = group_ == nullptr ? Expected<void>() : group_->run([&](int rank) -> Expected<void> {
@@ -131,7 +139,7 @@ class CudaEngines final : public EngineFactory {
         options.launch = settings_.launch;
         return options;
     }
-    [[nodiscard]] const cpu::ModelWeights& lender(int rank) const { return target_->rank(rank).weights().host(); }
+    [[nodiscard]] const cpu::ModelWeights& lender(int rank) const { return std::as_const(*target_).rank(rank).weights().host(); }
 
     Made make_target(PlannedModel planned, const EngineRequest& request, const Engine::LoadWeights& weights) {
         const model::Architecture& architecture = planned.shape.architecture;
@@ -144,13 +152,17 @@ class CudaEngines final : public EngineFactory {
         auto made = Engine::create(std::move(planned), options(request), weights, nullptr, *group_);
         if (!made) return tl::unexpected(made.error());
         target_ = made->get();
+        drafter_ = nullptr;
         return std::move(*made);
     }
     Made make_drafter(Expected<PlannedModel> planned, const EngineRequest& request, const Engine::LoadWeights& weights) {
         if (!planned) return tl::unexpected(planned.error());
         RankOptions own = options(request);
         own.outputs_hidden = true;  // its further steps feed on its own states
-        return Engine::create(std::move(*planned), own, weights, target_, *group_);
+        auto made = Engine::create(std::move(*planned), own, weights, target_, *group_);
+        if (!made) return tl::unexpected(made.error());
+        drafter_ = made->get();
+        return std::move(*made);
     }
     [[nodiscard]] static std::string gpu_name() {
         cudaDeviceProp properties{};
@@ -159,7 +171,8 @@ class CudaEngines final : public EngineFactory {
 
     CudaSettings settings_;
     std::unique_ptr<RankGroup> group_;
-    const Engine* target_ = nullptr;
+    Engine* target_ = nullptr;
+    Engine* drafter_ = nullptr;
 };
 
 }  // namespace

@@ -85,6 +85,12 @@ Expected<void> RankGroup::run(const std::function<Expected<void>(int rank)>& job
     return {};
 }
 
+Expected<void> RankGroup::wait(int rank, cudaStream_t stream) {
+    if (communicator_ != nullptr) return communicator_->wait(rank, stream);
+    check(cudaStreamSynchronize(stream), "a pass");
+    return {};
+}
+
 // The engine ---------------------------------------------------------------------------------------------------
 
 Engine::Engine(PlannedModel planned, const RankOptions& options, RankGroup& group)
@@ -169,6 +175,10 @@ void Engine::clear(int sequence) {
     to_clear_.push_back(sequence);
 }
 
+void Engine::clear_states(int rank) {
+    for (const int sequence : to_clear_) ranks_[static_cast<std::size_t>(rank)]->clear(sequence);
+}
+
 Expected<const CompiledPass*> Engine::compiled(Pass pass, int sequences, int tokens) {
     const std::tuple<Pass, int, int> key{pass, sequences, tokens};
     if (const auto found = passes_.find(key); found != passes_.end()) return &found->second;
@@ -209,11 +219,11 @@ Expected<void> Engine::forward(const Batch& batch, std::span<const int> logits_r
     const auto begin = std::chrono::steady_clock::now();
     auto ran = group_->run([&](int rank) {
         const auto r = static_cast<std::size_t>(rank);
-        for (const int sequence : to_clear_) ranks_[r]->clear(sequence);
+        clear_states(rank);
         ranks_[r]->launch(key, **pass);
         return ranks_[r]->finish(times_[r]);
     });
-    to_clear_.clear();
+    states_cleared();
     table_.pending_taken();
     if (!ran) {
         failed_ = true;

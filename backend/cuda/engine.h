@@ -30,6 +30,8 @@ class RankGroup {
     [[nodiscard]] Communicator* communicator() const { return communicator_.get(); }
     /// Runs job(rank) on every rank's thread with its device current. The first error of any rank; exceptions count as errors.
     [[nodiscard]] model::Expected<void> run(const std::function<model::Expected<void>(int rank)>& job);
+    /// Until the stream is done, or another rank has not arrived in time. To be called inside of run().
+    [[nodiscard]] model::Expected<void> wait(int rank, cudaStream_t stream);
 
    private:
     explicit RankGroup(std::vector<int> devices);
@@ -54,10 +56,19 @@ class Engine final : public backend::Engine {
     [[nodiscard]] std::vector<int> target_of_draft() const override;
     [[nodiscard]] const Rank& rank(int index) const { return *ranks_[static_cast<std::size_t>(index)]; }
 
+    // For whoever enqueues passes of its own (chain_cycle.h).
+    [[nodiscard]] Rank& rank(int index) { return *ranks_[static_cast<std::size_t>(index)]; }
+    [[nodiscard]] RankGroup& group() const { return *group_; }
+    [[nodiscard]] const RankOptions& options() const { return options_; }
+    [[nodiscard]] SequenceTable& table() { return table_; }
+    [[nodiscard]] model::Expected<const CompiledPass*> compiled(model::Pass pass, int sequences, int tokens);
+    /// Zeroes the states of cleared sequences, on the rank's thread; once all ranks have, states_cleared().
+    void clear_states(int rank);
+    void states_cleared() { to_clear_.clear(); }
+
    private:
     Engine(PlannedModel planned, const RankOptions& options, RankGroup& group);
     [[nodiscard]] std::int64_t fused_columns() const override;
-    [[nodiscard]] model::Expected<const CompiledPass*> compiled(model::Pass pass, int sequences, int tokens);
     void take_pinned();
     void read_back(const PassKey& key, ForwardOutput& output);
 

@@ -39,6 +39,7 @@ struct CudaSettings {
     bool library_matrices = false;      ///< cuBLASLt also for few rows
     bool fuse_norm = true;              ///< all-reduce, residual add and norm in one kernel where the method allows
     LaunchModes launch;
+    bool fused_cycles = true;           ///< greedy chains run whole cycles on the GPU (chain_cycle.h), where all launches are full
     std::int64_t host_staged_up_to = 0; ///< bytes; see CollectiveCutoffs
     std::int64_t one_shot_up_to = 0;
     std::int64_t two_shot_up_to = 0;

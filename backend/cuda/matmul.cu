@@ -205,6 +205,13 @@ void DenseMath::matmul(const float* x, int m, std::int64_t x_stride, const Devic
     if (m <= 0 || w.rows <= 0) return;
     State& s = *state_;
     if (s.choice == DenseChoice::few_rows && m <= kFewRows) return few_rows_matmul(x, m, x_stride, w, bias, y, y_stride, stream);
+    const bool scaled = w.format == Stored::fp8_e4m3 || w.format == Stored::int4;
+    if (scaled && s.precision == Precision::fp32) {  // code * scale has more digits than bf16: unpacking would round it
+        for (int row = 0; row < m; row += kFewRows) {
+            few_rows_matmul(x + row * x_stride, std::min(kFewRows, m - row), x_stride, w, bias, y + row * y_stride, y_stride, stream);
+        }
+        return;
+    }
     if (m > s.max_rows || w.columns > s.max_columns || w.rows > s.max_outputs) {
         throw std::runtime_error("DenseMath::matmul: larger than its workspaces");
     }

@@ -7,7 +7,8 @@
 //                     the tokens that plain decoding chooses.
 //   DenseMath         any m: few rows by the above; more through cuBLASLt in bf16 with float sums. x is split into two bf16
 //                     numbers, high + low, stacked as 2 m rows (W is read once all the same); with Precision::bf16 only the high part is used.
-//                     fp8 and int4 are unpacked into a workspace, bf16, a block of rows at a time.
+//                     fp8 and int4: Precision::bf16 unpacks them into a workspace, a block of rows at a time; Precision::fp32 goes
+//                     through few_rows in chunks, because code * scale has more digits than bf16.
 //   head_*            MLA's absorption, one small matrix a head.
 //
 // Bytes: W as stored, once; x and y 4 a number. Flops: 2 m rows columns.

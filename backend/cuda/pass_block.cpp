@@ -2,6 +2,7 @@
 #include "backend/cuda/pass_block.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace draftboard::backend::cuda {
 
@@ -60,6 +61,9 @@ void PassBlock::fill(const PassRows& rows, std::span<const PendingCommit> pendin
         }
     }
     std::fill(words + commit_slots_, words + commit_paths_, 0);
+    for (std::int64_t c = 0; c < capacity_; ++c) {  // a chain, unless said otherwise: chain_kernels.h sets lengths alone
+        std::iota(words + commit_paths_ + c * kMaxUncommitted, words + commit_paths_ + (c + 1) * kMaxUncommitted, 0);
+    }
     for (std::size_t c = 0; c < pending.size(); ++c) {
         const auto at = static_cast<std::int64_t>(c);
         words[commit_slots_ + at] = pending[c].slot;
@@ -84,6 +88,11 @@ PassView PassBlock::view(const std::int32_t* words, bool keeps_uncommitted) cons
     view.logits_count = logits_count_;
     view.keeps_uncommitted = keeps_uncommitted;
     return view;
+}
+
+PassWords PassBlock::writable(std::int32_t* words) const {
+    return {words + token_ids_,   words + positions_,    words + slots_,           words + committed_,
+            words + logits_rows_, words + commit_slots_, words + commit_committed_, words + commit_lengths_, capacity_};
 }
 
 CommitView PassBlock::commits(const std::int32_t* words) const {

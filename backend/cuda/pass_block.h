@@ -25,6 +25,7 @@ class PassBlock {
     void fill(const PassRows& rows, std::span<const PendingCommit> pending, std::int32_t* words) const;
     /// The same block where the device has it.
     [[nodiscard]] PassView view(const std::int32_t* words, bool keeps_uncommitted) const;
+    [[nodiscard]] PassWords writable(std::int32_t* words) const;
     [[nodiscard]] CommitView commits(const std::int32_t* words) const;
 
    private:

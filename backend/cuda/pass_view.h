@@ -34,6 +34,19 @@ struct PassView {
     [[nodiscard]] int rows() const { return sequences * tokens; }
 };
 
+/// The words of a pass that change from cycle to cycle where the device lays out its own passes (chain_kernels.h).
+struct PassWords {
+    std::int32_t* token_ids = nullptr;
+    std::int32_t* positions = nullptr;
+    const std::int32_t* slots = nullptr;
+    std::int32_t* committed = nullptr;
+    std::int32_t* logits_rows = nullptr;
+    std::int32_t* commit_slots = nullptr;
+    std::int32_t* commit_committed = nullptr;
+    std::int32_t* commit_lengths = nullptr;
+    int commits = 0;  ///< entries of these three
+};
+
 enum class CacheFormat : int { fp32, bf16 };
 
 /// Keys and values of one layer, all sequences. GQA: kv_heads x dim numbers a slot in each. MLA: latent + rope in keys, no values.

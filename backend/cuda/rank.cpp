@@ -44,10 +44,6 @@ void widen_projection(Widths& widths, const DeviceProjection& projection) {
     for (const DeviceMatrix& part : projection.parts) widen_matrix(widths, part);
 }
 
-DeltaNetShape delta_net_shape(const model::DeltaNetShape& shape, int ranks) {
-    return {shape.key_heads / ranks, shape.value_heads / ranks, shape.key_head_dim, shape.value_head_dim, shape.conv_kernel};
-}
-
 void widen_mixer(Widths& widths, const DeviceLayer& layer, const model::TokenMixer& mixer, int ranks) {
     if (const auto* mla = std::get_if<model::MlaShape>(&mixer)) {
         const auto& weights = std::get<DeviceMla>(layer.mixer);
@@ -326,10 +322,10 @@ void Rank::logits_all_gather() {
 
 void Rank::hand_over() {
     // What the loop chooses from; copied to the host at the end of the pass.
-    if (results_ == nullptr || logits_to_host_) return;
+    if (logits_to_host_ || (results_ == nullptr && !on_device_)) return;
     const bool gathered = communicator_ != nullptr && shape_->layout.tensor > 1;
     const std::int64_t vocabulary = gathered ? shape_->architecture.vocabulary : weights_.lm_head.rows;
-    best_tokens(gathered ? all_logits_ : logits_, view_.logits_count, vocabulary, vocabulary, 2, best_tokens_, best_values_, best_sums_,
+    cuda::best_tokens(gathered ? all_logits_ : logits_, view_.logits_count, vocabulary, vocabulary, 2, best_tokens_, best_values_, best_sums_,
                 stream_);
 }
 

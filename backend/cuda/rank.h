@@ -63,6 +63,12 @@ struct HostRows {
     PinnedBuffer<float> features;
 };
 
+/// A rank's share of a delta net.
+[[nodiscard]] inline DeltaNetShape delta_net_shape(const model::DeltaNetShape& shape, int ranks) {
+    return {static_cast<int>(shape.key_heads) / ranks, static_cast<int>(shape.value_heads) / ranks, static_cast<int>(shape.key_head_dim),
+            static_cast<int>(shape.value_head_dim), static_cast<int>(shape.conv_kernel)};
+}
+
 class Rank;
 
 /// One shape of pass, compiled. Captured graphs are kept by the rank.
@@ -116,6 +122,16 @@ class Rank {
 
     /// Enqueues the pass; its rows lie in HostRows already. Throws where CUDA refuses.
     void launch(const PassKey& key, const CompiledPass& pass);
+    /// Enqueues a pass whose words the device has laid out itself, on another rank's stream or this one's; nothing travels. Its best tokens are
+    /// chosen on every rank.
+    void enqueue_on_device(const PassKey& key, const CompiledPass& pass, const std::int32_t* words, cudaStream_t stream);
+    [[nodiscard]] cudaStream_t stream() const { return stream_; }
+    [[nodiscard]] const std::int32_t* best_tokens() const { return best_tokens_; }
+    [[nodiscard]] const float* best_values() const { return best_values_; }
+    [[nodiscard]] const float* best_sums() const { return best_sums_; }
+    [[nodiscard]] const float* features() const { return features_; }   ///< of the last pass: rows x feature layers x hidden
+    [[nodiscard]] const float* states() const { return shape_->kind == ModelKind::eagle3 ? hidden_ : normed_; }  ///< rows x hidden
+    [[nodiscard]] float* features_in() const { return features_in_; }   ///< of the next pass
     /// Waits for it. `times`: one entry an operation; empty: not wanted. Call on the thread of launch().
     [[nodiscard]] model::Expected<void> finish(std::span<OperationTime> times);
     /// Time of the commits before the last timed pass.
@@ -205,6 +221,8 @@ class Rank {
     Number* take(std::int64_t count);
 
     // rank_launch.cpp
+    void set_pass(const PassKey& key, const CompiledPass& pass, const std::int32_t* words);
+    void enqueue_commits(const CommitView& commits);
     void enqueue_begin(const PassKey& key);
     void enqueue_operation(const Instruction<Rank>& instruction);
     void enqueue_end(const PassKey& key);
@@ -238,6 +256,7 @@ class Rank {
     model::Pass pass_ = model::Pass::decode;
     bool logits_to_host_ = true;
     bool routing_ = false;
+    bool on_device_ = false;     // its words were laid out by the device
     bool norm_done_ = false;     // by the all-reduce before it
     int layer_ = -1;
     int m_ = 0;

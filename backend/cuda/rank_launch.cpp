@@ -3,8 +3,7 @@
 //
 // A pass is: one copy of its block of words (and features) to the device, the commits that wait, the program, one copy of its results to
 // the host. In a timed pass an event stands before each operation, inside of the graph where there is one.
-#include <algorithm>
-#include <chrono>
+#include <utility>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/rank.h"
@@ -46,14 +45,15 @@ void Rank::enqueue_begin(const PassKey& key) {
               "features of a pass");
     }
     if (key.timed) mark(0);
-    const CommitView commits = block.commits(words_);
+    enqueue_commits(block.commits(words_));
+}
+
+void Rank::enqueue_commits(const CommitView& commits) {
     if (key_value_layers_ > 0) commit_caches(commits, caches_on_device_, key_value_layers_, stream_);
     for (std::size_t i = 0; i < delta_nets_.size(); ++i) {
         if (delta_nets_[i].state == nullptr) continue;
         const auto& shape = std::get<model::DeltaNetShape>(shape_->architecture.layers[i].mixer);
-        const int ranks = attention_ranks();
-        commit_delta_net(commits, {shape.key_heads / ranks, shape.value_heads / ranks, shape.key_head_dim, shape.value_head_dim, shape.conv_kernel},
-                         delta_nets_[i], stream_);
+        commit_delta_net(commits, delta_net_shape(shape, attention_ranks()), delta_nets_[i], stream_);
     }
 }
 
@@ -135,7 +135,7 @@ void Rank::capture(const PassKey& key, const CompiledPass& pass, LaunchMode mode
     if (first < pass.program.size()) add(first, pass.program.size(), true);
 }
 
-void Rank::launch(const PassKey& key, const CompiledPass& pass) {
+void Rank::set_pass(const PassKey& key, const CompiledPass& pass, const std::int32_t* words) {
     program_ = &pass.program;
     plan_ = &pass.plan;
     pass_ = key.pass;
@@ -147,7 +147,21 @@ void Rank::launch(const PassKey& key, const CompiledPass& pass) {
     moe_layer_ = 0;
     block_pending_ = false;
     norm_done_ = false;
-    view_ = PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).view(words_, !commits_at_once(key.pass));
+    view_ = PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).view(words, !commits_at_once(key.pass));
+}
+
+void Rank::enqueue_on_device(const PassKey& key, const CompiledPass& pass, const std::int32_t* words, cudaStream_t stream) {
+    const cudaStream_t own = std::exchange(stream_, stream);
+    on_device_ = true;
+    set_pass(key, pass, words);
+    enqueue_commits(PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).commits(words));
+    for (at_ = 0; at_ < pass.program.size(); ++at_) enqueue_operation(pass.program[at_]);
+    on_device_ = false;
+    stream_ = own;
+}
+
+void Rank::launch(const PassKey& key, const CompiledPass& pass) {
+    set_pass(key, pass, words_);
     timed_operations_ = key.timed ? pass.program.size() : 0;
     while (key.timed && events_.size() < pass.program.size() + 2) {
         check(cudaEventCreate(&events_.emplace_back()), "event");

@@ -165,25 +165,17 @@ void Rank::gqa_o_proj() {
 
 // Gated delta net ----------------------------------------------------------------------------------------------
 
-namespace {
-
-DeltaNetShape share(const model::DeltaNetShape& shape, int ranks) {
-    return {shape.key_heads / ranks, shape.value_heads / ranks, shape.key_head_dim, shape.value_head_dim, shape.conv_kernel};
-}
-
-}  // namespace
-
 void Rank::delta_net_in_proj() { project(mixer<DeviceDeltaNet>().in_proj, normed_, width_, projected_); }
 
 void Rank::delta_net_core() {
     const auto& weights = mixer<DeviceDeltaNet>();
-    delta_net(view_, share(mixer_shape<model::DeltaNetShape>(), attention_ranks()), projected_, weights.in_proj.rows, weights.conv,
+    delta_net(view_, delta_net_shape(mixer_shape<model::DeltaNetShape>(), attention_ranks()), projected_, weights.in_proj.rows, weights.conv,
               weights.a_log, weights.dt_bias, delta_nets_[static_cast<std::size_t>(layer_)], convolved_, attended_, stream_);
 }
 
 void Rank::delta_net_gated_norm() {
     const auto& weights = mixer<DeviceDeltaNet>();
-    const DeltaNetShape shape = share(mixer_shape<model::DeltaNetShape>(), attention_ranks());
+    const DeltaNetShape shape = delta_net_shape(mixer_shape<model::DeltaNetShape>(), attention_ranks());
     gated_rms_norm(attended_, projected_ + shape.channels(), weights.in_proj.rows, weights.norm, m_, shape.value_heads, shape.value_dim,
                    epsilon(), stream_);
 }

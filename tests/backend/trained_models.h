@@ -39,7 +39,9 @@ inline InferenceSettings settings_of(const std::string& name, DraftMethod method
 /// Greedy continuation of each prompt by `count` tokens.
 inline std::vector<std::vector<int>> continuations(Inference& inference, const std::vector<std::string>& prompts, int count,
                                             AcceptanceCounter* acceptance = nullptr) {
-    DecodeLoop loop(inference.target(), inference.drafter(), {});
+    LoopOptions options;
+    options.fused = inference.fused_cycle();
+    DecodeLoop loop(inference.target(), inference.drafter(), options);
     for (const std::string& prompt : prompts) {
         Request request;
         request.prompt = inference.tokenizer()->encode(prompt);

@@ -19,6 +19,7 @@ struct GpuCase {
     int ranks;
     int top_k = 1;
     cuda::LaunchMode launch = cuda::LaunchMode::full;
+    bool fused = true;  ///< whole cycles on the GPU, where the launch mode and the drafter allow
 };
 
 class TrainedModelOnGpu : public testing::TestWithParam<GpuCase> {};
@@ -32,6 +33,7 @@ TEST_P(TrainedModelOnGpu, Continues_greedily_as_transformers_does) {
     settings.device = Device::cuda;
     settings.cuda = cuda::settings_of(tried.ranks);
     settings.cuda.launch = {tried.launch, tried.launch, tried.launch};
+    settings.cuda.fused_cycles = tried.fused;
     auto inference = Inference::open(settings);
     ASSERT_TRUE(inference.has_value()) << inference.error().to_text();
     std::vector<std::string> prompts;
@@ -46,7 +48,7 @@ TEST_P(TrainedModelOnGpu, Continues_greedily_as_transformers_does) {
 std::string gpu_name_of(const testing::TestParamInfo<GpuCase>& instance) {
     const GpuCase& tried = instance.param;
     std::string name = tried.model + "_" + std::string(to_name(tried.method)) + "_steps_" + std::to_string(tried.steps) + "_top_" +
-                       std::to_string(tried.top_k) + "_ranks_" + std::to_string(tried.ranks) + "_" + std::string(to_name(tried.launch));
+                       std::to_string(tried.top_k) + "_ranks_" + std::to_string(tried.ranks) + "_" + std::string(to_name(tried.launch)) + (tried.fused ? "" : "_by_pass");
     for (char& letter : name) letter = letter == '-' ? '_' : letter;
     return name;
 }
@@ -58,11 +60,49 @@ INSTANTIATE_TEST_SUITE_P(
                     GpuCase{"tiny-kimi", DraftMethod::none, 1, 2}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 1},
                     GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 1, 1, LaunchMode::piecewise}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 3, 2},
                     GpuCase{"tiny-kimi", DraftMethod::eagle3, 3, 1, 3}, GpuCase{"tiny-kimi", DraftMethod::ngram, 4, 1},
+                    GpuCase{"tiny-kimi", DraftMethod::none, 1, 1, 1, LaunchMode::full, false},
+                    GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 2, 1, LaunchMode::full, false},
+                    GpuCase{"tiny-kimi", DraftMethod::eagle3, 1, 1}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 2, 1},
+                    GpuCase{"tiny-qwen", DraftMethod::mtp, 1, 2}, GpuCase{"tiny-qwen", DraftMethod::mtp, 3, 1, 1, LaunchMode::full, false},
                     GpuCase{"tiny-qwen", DraftMethod::none, 1, 1}, GpuCase{"tiny-qwen", DraftMethod::none, 1, 2},
                     GpuCase{"tiny-qwen", DraftMethod::mtp, 4, 1}, GpuCase{"tiny-qwen", DraftMethod::mtp, 2, 2},
                     GpuCase{"tiny-qwen", DraftMethod::mtp, 2, 1, 2}, GpuCase{"tiny-qwen", DraftMethod::mtp, 4, 1, 1, LaunchMode::piecewise},
                     GpuCase{"tiny-qwen", DraftMethod::ngram, 3, 2}),
     gpu_name_of);
+
+TEST_P(TrainedModelOnGpu, Writes_the_same_texts_in_a_batch) {
+    // Four sequences at once, of which one after the other ends and another takes its slot: each text is the one that it is alone.
+    if (cuda::gpus() == 0) GTEST_SKIP() << "no GPU";
+    const GpuCase& tried = GetParam();
+    InferenceSettings settings = settings_of(tried.model, tried.method, tried.steps, tried.ranks);
+    settings.top_k = tried.top_k;
+    settings.batch = 4;
+    settings.device = Device::cuda;
+    settings.cuda = cuda::settings_of(tried.ranks);
+    settings.cuda.launch = {tried.launch, tried.launch, tried.launch};
+    settings.cuda.fused_cycles = tried.fused;
+    auto inference = Inference::open(settings);
+    ASSERT_TRUE(inference.has_value()) << inference.error().to_text();
+    const std::vector<std::string> prompts{"def main(", "import os\n", "The quick brown", "{\"name\": ", "class A:\n    def", "for i in range("};
+    const auto run = [&](int batch) {
+        LoopOptions options;
+        options.batch = batch;
+        options.fused = inference->fused_cycle();
+        DecodeLoop loop(inference->target(), inference->drafter(), options);
+        for (std::size_t i = 0; i < prompts.size(); ++i) {
+            Request request;
+            request.prompt = inference->tokenizer()->encode(prompts[i]);
+            request.max_tokens = 20 + 7 * static_cast<int>(i);
+            EXPECT_TRUE(loop.submit(std::move(request)).has_value());
+        }
+        const auto done = loop.run();
+        EXPECT_TRUE(done.has_value()) << (done ? "" : done.error().to_text());
+        std::vector<std::vector<int>> texts;
+        for (std::size_t i = 0; i < prompts.size(); ++i) texts.push_back(loop.result(static_cast<int>(i)).tokens);
+        return texts;
+    };
+    EXPECT_EQ(run(4), run(1));
+}
 
 TEST(StandAloneDrafterOnGpu, Changes_nothing_of_the_text) {
     // The target drafts for itself: every draft is accepted, and the text is the target's.

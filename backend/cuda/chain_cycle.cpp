@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/chain_cycle.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "backend/cuda/attention.h"
+#include "backend/cuda/check.h"
+#include "backend/cuda/elementwise.h"
+
+namespace draftboard::backend::cuda {
+
+using model::ErrorCode;
+using model::Expected;
+using model::Pass;
+
+namespace {
+
+/// Rows of a chain for every one of the slots: what the host lays out once, and the device moves on from there.
+struct ChainRows {
+    ChainRows(Pass pass, const std::vector<int>& slots, int tokens, int first_row, bool all_logits) {
+        rows.pass = pass;
+        rows.sequences = static_cast<int>(slots.size());
+        rows.tokens = tokens;
+        rows.slots = slots;
+        rows.committed.assign(slots.size(), 0);
+        rows.first_row.assign(slots.size(), first_row);
+        parents.resize(static_cast<std::size_t>(first_row + tokens));
+        for (std::size_t u = 0; u < parents.size(); ++u) parents[u] = static_cast<std::int32_t>(u) - 1;
+        rows.parents.assign(slots.size(), parents.data());
+        rows.token_ids.assign(slots.size() * static_cast<std::size_t>(tokens), 0);
+        rows.positions.assign(rows.token_ids.size(), 0);
+        for (int s = 0; s < rows.sequences; ++s) {
+            for (int t = 0; t < tokens; ++t) {
+                if (all_logits || t + 1 == tokens) rows.logits_rows.push_back(s * tokens + t);
+            }
+        }
+    }
+    PassRows rows;
+    std::vector<std::int32_t> parents;
+};
+
+void to_device(const DeviceBuffer<std::int32_t>& to, std::span<const std::int32_t> words) {
+    check(cudaMemcpy(to.data(), words.data(), words.size_bytes(), cudaMemcpyHostToDevice), "words of a cycle");
+}
+
+}  // namespace
+
+ChainCycle::ChainCycle(Engine& target, Engine* drafter, int steps, bool graphs)
+    : target_(&target), drafter_(drafter), width_(drafter == nullptr ? 1 : steps + 1), graphs_(graphs) {
+    ranks_.resize(static_cast<std::size_t>(target.group().ranks()));
+}
+
+Expected<std::unique_ptr<ChainCycle>> ChainCycle::create(Engine& target, Engine* drafter, int steps, bool graphs) {
+    if (drafter != nullptr && (steps < 1 || steps - 1 > kMaxFurtherSteps)) {
+        return model::fail(ErrorCode::unsupported, fmt::format("a fused cycle drafts 1 .. {} tokens", kMaxFurtherSteps + 1), "steps");
+    }
+    if (drafter != nullptr) {
+        const ModelShape& shape = drafter->shape();
+        const bool recurrent = std::ranges::any_of(shape.architecture.layers, [](const model::Layer& layer) {
+            return std::holds_alternative<model::DeltaNetShape>(layer.mixer);
+        });
+        if (shape.kind == ModelKind::model || recurrent) {
+            return model::fail(ErrorCode::unsupported, "a fused cycle drafts with an EAGLE-3 head or an MTP module of attention layers",
+                               shape.architecture.name);
+        }
+    }
+    std::unique_ptr<ChainCycle> cycle(new ChainCycle(target, drafter, steps, graphs));
+    auto taken = target.group().run([&](int rank) -> Expected<void> {
+        cycle->take_memory(rank);
+        return {};
+    });
+    if (!taken) return tl::unexpected(taken.error());
+    return cycle;
+}
+
+ChainCycle::~ChainCycle() {
+    (void)target_->group().run([&](int rank) -> Expected<void> {
+        OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
+        cudaStreamSynchronize(target_->rank(rank).stream());
+        for (auto& [key, graph] : mine.graphs) cudaGraphExecDestroy(graph);
+        for (cudaEvent_t event : mine.events) cudaEventDestroy(event);
+        mine = {};
+        return {};
+    });
+}
+
+int ChainCycle::most_sequences() const {
+    const int rows = target_->options().max_rows / width_;
+    return std::min(target_->capacity(), rows);
+}
+
+void ChainCycle::take_memory(int rank) {
+    OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
+    const int sequences = most_sequences();
+    const std::int64_t rows = std::int64_t{sequences} * width_;
+    const std::int64_t words = PassBlock::most_words(target_->options().max_rows, target_->capacity());
+    mine.verify = DeviceBuffer<std::int32_t>(words);
+    mine.record = DeviceBuffer<std::int32_t>(rows + sequences);
+    mine.gaps = DeviceBuffer<float>(rows);
+    mine.lengths = DeviceBuffer<std::int32_t>(3 * sequences + rows);
+    if (drafter_ != nullptr) {
+        const std::int64_t own = PassBlock::most_words(drafter_->options().max_rows, drafter_->capacity());
+        mine.extend = DeviceBuffer<std::int32_t>(own);
+        for (int step = 0; step < width_ - 2; ++step) mine.drafts.emplace_back(own);
+        const std::vector<int> map = drafter_->target_of_draft();
+        if (!map.empty()) {
+            mine.target_of_draft = DeviceBuffer<std::int32_t>(static_cast<std::int64_t>(map.size()));
+            to_device(mine.target_of_draft, map);
+        }
+    }
+    for (cudaEvent_t& event : mine.events) check(cudaEventCreate(&event), "event");
+    if (rank != 0) return;
+    for (int parity = 0; parity < 2; ++parity) {
+        records_[static_cast<std::size_t>(parity)] = PinnedBuffer<std::int32_t>(rows + sequences);
+        gaps_[static_cast<std::size_t>(parity)] = PinnedBuffer<float>(rows);
+    }
+}
+
+Expected<void> ChainCycle::compile() {
+    const int sequences = static_cast<int>(slots_.size());
+    const auto take = [](const CompiledPass*& into, Expected<const CompiledPass*> pass) -> Expected<void> {
+        if (!pass) return tl::unexpected(pass.error());
+        into = *pass;
+        return {};
+    };
+    if (auto ok = take(verify_pass_, target_->compiled(width_ > 1 ? Pass::verify : Pass::decode, sequences, width_)); !ok) return ok;
+    if (drafter_ == nullptr) return {};
+    if (auto ok = take(extend_pass_, drafter_->compiled(Pass::draft_extend, sequences, width_)); !ok) return ok;
+    return width_ > 2 ? take(draft_pass_, drafter_->compiled(Pass::draft, sequences, 1)) : Expected<void>{};
+}
+
+PassKey ChainCycle::key(Pass pass, int tokens, int logits) const {
+    PassKey key;
+    key.pass = pass;
+    key.sequences = static_cast<int>(slots_.size());
+    key.tokens = tokens;
+    key.logits_count = logits;
+    key.visible = visible_;
+    key.logits_to_host = false;
+    return key;
+}
+
+void ChainCycle::lay_out(int rank, std::span<const DraftSequence> sequences, const Proposal& proposal) {
+    OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
+    const auto count = static_cast<int>(sequences.size());
+    const auto lay = [&](const ChainRows& laid, std::span<const PendingCommit> pending, int capacity, const DeviceBuffer<std::int32_t>& to) {
+        const PassBlock block(count, laid.rows.tokens, static_cast<int>(laid.rows.logits_rows.size()), capacity);
+        std::vector<std::int32_t> words(static_cast<std::size_t>(block.words()));
+        block.fill(laid.rows, pending, words.data());
+        to_device(to, words);
+        return block.writable(to.data());
+    };
+    ChainState& state = mine.state;
+    state = {};
+    state.sequences = count;
+    state.width = width_;
+    ChainRows verify(width_ > 1 ? Pass::verify : Pass::decode, slots_, width_, 0, true);
+    verify.rows.token_ids = proposal.token_ids;
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+        verify.rows.committed[s] = committed_[s];
+        for (int t = 0; t < width_; ++t) verify.rows.positions[s * static_cast<std::size_t>(width_) + static_cast<std::size_t>(t)] = committed_[s] + t;
+    }
+    state.verify = lay(verify, target_->table().pending(), target_->capacity(), mine.verify);
+    std::int32_t* lengths = mine.lengths.data();
+    const int most = most_sequences();
+    state.drafted = lengths;
+    state.kept = lengths + most;
+    state.draft_source = lengths + 2 * most;
+    state.extend_source = lengths + 3 * most;
+    state.record = mine.record.data();
+    state.gaps = mine.gaps.data();
+    if (drafter_ == nullptr) return;
+
+    state.extend = lay(ChainRows(Pass::draft_extend, slots_, width_, 0, false), {}, drafter_->capacity(), mine.extend);
+    for (int step = 0; step < width_ - 2; ++step) {
+        state.drafts[step] = lay(ChainRows(Pass::draft, slots_, 1, step, true), {}, drafter_->capacity(), mine.drafts[static_cast<std::size_t>(step)]);
+    }
+    std::vector<std::int32_t> drafted(slots_.size());
+    std::vector<std::int32_t> kept(slots_.size());
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+        drafted[s] = static_cast<std::int32_t>(drafter_->length(slots_[s]));
+        // A commit that waits would be carried out by the drafter's next pass: the first extend pass here.
+        for (const PendingCommit& pending : drafter_->table().pending()) {
+            if (pending.slot == slots_[s]) kept[s] = static_cast<std::int32_t>(pending.path.size());
+        }
+    }
+    check(cudaMemcpy(state.drafted, drafted.data(), drafted.size() * 4, cudaMemcpyHostToDevice), "lengths");
+    check(cudaMemcpy(state.kept, kept.data(), kept.size() * 4, cudaMemcpyHostToDevice), "lengths");
+}
+
+Expected<void> ChainCycle::begin(std::span<const DraftSequence> sequences, const Proposal& proposal) {
+    if (proposal.width != width_ || static_cast<int>(sequences.size()) > most_sequences()) {
+        return model::fail(ErrorCode::invalid_input, "the proposal does not go with a fused cycle", "cycle");
+    }
+    slots_.clear();
+    committed_.clear();
+    drafted_.clear();
+    kept_.assign(sequences.size(), 0);
+    for (const DraftSequence& sequence : sequences) {
+        slots_.push_back(sequence.slot);
+        committed_.push_back(target_->length(sequence.slot));
+        drafted_.push_back(drafter_ == nullptr ? 0 : drafter_->length(sequence.slot));
+    }
+    if (auto ok = compile(); !ok) return ok;
+    auto laid = target_->group().run([&](int rank) -> Expected<void> {
+        check(cudaStreamSynchronize(target_->rank(rank).stream()), "a pass");
+        if (drafter_ != nullptr) check(cudaStreamSynchronize(drafter_->rank(rank).stream()), "a pass");
+        target_->clear_states(rank);
+        lay_out(rank, sequences, proposal);
+        ranks_[static_cast<std::size_t>(rank)].runs = 0;
+        return {};
+    });
+    if (!laid) return laid;
+    target_->states_cleared();
+    target_->table().pending_taken();
+    if (drafter_ != nullptr) drafter_->table().pending_taken();
+    return launch_all();
+}
+
+void ChainCycle::enqueue(int rank, int parity, bool capturing) {
+    OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
+    Rank& target = target_->rank(rank);
+    const cudaStream_t stream = target.stream();
+    const ChainState& state = mine.state;
+    const int sequences = state.sequences;
+    const unsigned flags = capturing ? cudaEventRecordExternal : cudaEventRecordDefault;
+    const auto mark = [&](std::size_t event) { check(cudaEventRecordWithFlags(mine.events[event], stream, flags), "event"); };
+
+    mark(0);
+    target.enqueue_on_device(key(width_ > 1 ? Pass::verify : Pass::decode, width_, sequences * width_), *verify_pass_, mine.verify.data(), stream);
+    accept_chain(state, target.best_tokens(), target.best_values(), target.best_sums(), stream);
+    mark(1);
+    if (drafter_ != nullptr) {
+        Rank& drafter = drafter_->rank(rank);
+        const bool eagle3 = drafter_->shape().kind == ModelKind::eagle3;
+        const int width = drafter_->hidden();
+        const std::int64_t read = drafter_->feature_width(Pass::draft_extend);
+        const std::int32_t* map = mine.target_of_draft.data();
+        gather_rows(eagle3 ? target.features() : target.states(), read, state.extend_source, sequences * width_, drafter.features_in(), stream);
+        drafter.enqueue_on_device(key(Pass::draft_extend, width_, sequences), *extend_pass_, mine.extend.data(), stream);
+        take_draft(state, 0, drafter.best_tokens(), map, stream);
+        for (int step = 0; step < width_ - 2; ++step) {
+            if (step == 0) {
+                gather_rows(drafter.states(), width, state.draft_source, sequences, drafter.features_in(), stream);
+            } else {
+                copy_rows(drafter.states(), width, sequences, width, drafter.features_in(), width, stream);
+            }
+            drafter.enqueue_on_device(key(Pass::draft, 1, sequences), *draft_pass_, mine.drafts[static_cast<std::size_t>(step)].data(), stream);
+            take_draft(state, step + 1, drafter.best_tokens(), map, stream);
+        }
+    }
+    if (rank == 0) {
+        const auto to_host = [&](void* to, const void* from, int numbers) {
+            check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(numbers) * 4, cudaMemcpyDeviceToHost, stream), "record of a cycle");
+        };
+        to_host(records_[static_cast<std::size_t>(parity)].data(), state.record, sequences * (1 + width_));
+        to_host(gaps_[static_cast<std::size_t>(parity)].data(), state.gaps, sequences * width_);
+    }
+    mark(2);
+}
+
+void ChainCycle::launch(int rank) {
+    OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
+    const cudaStream_t stream = target_->rank(rank).stream();
+    const auto known = mine.graphs.find({mine.state.sequences, visible_, in_flight_});
+    if (known != mine.graphs.end()) return check(cudaGraphLaunch(known->second, stream), "graph launch");
+    if (!graphs_ || mine.runs++ == 0) return enqueue(rank, in_flight_, false);
+    cudaGraph_t captured = nullptr;
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "graph capture");
+    try {
+        enqueue(rank, in_flight_, true);
+    } catch (...) {  // the stream has to leave capture before anybody may use it
+        cudaStreamEndCapture(stream, &captured);
+        if (captured != nullptr) cudaGraphDestroy(captured);
+        throw;
+    }
+    check(cudaStreamEndCapture(stream, &captured), "graph capture");
+    cudaGraphExec_t graph = nullptr;
+    const cudaError_t made = cudaGraphInstantiate(&graph, captured, 0);
+    cudaGraphDestroy(captured);
+    check(made, "graph");
+    mine.graphs.emplace(std::tuple{mine.state.sequences, visible_, in_flight_}, graph);
+    check(cudaGraphLaunch(graph, stream), "graph launch");
+}
+
+Expected<void> ChainCycle::launch_all() {
+    // The cycle whose outcome is not read yet may add its width to every text; this one looks its width further.
+    const std::int64_t longest = *std::ranges::max_element(committed_);
+    visible_ = visible_bucket(longest + 2 * std::int64_t{width_}, kSplit, target_->max_length());
+    return target_->group().run([&](int rank) -> Expected<void> {
+        launch(rank);
+        return {};
+    });
+}
+
+Expected<std::span<const CycleOutcome>> ChainCycle::step(bool launch_next, CycleTimes& times) {
+    const auto index = static_cast<std::size_t>(in_flight_);
+    auto waited = target_->group().run([&](int rank) -> Expected<void> {
+        if (auto done = target_->group().wait(rank, target_->rank(rank).stream()); !done) return done;
+        if (rank != 0) return {};
+        const OfRank& first = ranks_.front();
+        float verify = 0;
+        float draft = 0;
+        check(cudaEventElapsedTime(&verify, first.events[0], first.events[1]), "event");
+        check(cudaEventElapsedTime(&draft, first.events[1], first.events[2]), "event");
+        times = {verify, draft};
+        return {};
+    });
+    if (!waited) return tl::unexpected(waited.error());
+    if (launch_next) {  // before anything is read: the device needs nothing of the host
+        in_flight_ = 1 - in_flight_;
+        if (auto ok = launch_all(); !ok) return tl::unexpected(ok.error());
+    }
+    outcomes_.resize(slots_.size());
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+        const std::int32_t* record = records_[index].data() + s * static_cast<std::size_t>(1 + width_);
+        const float* gaps = gaps_[index].data() + s * static_cast<std::size_t>(width_);
+        CycleOutcome& outcome = outcomes_[s];
+        outcome.choices.clear();
+        for (int row = 0; row <= record[0]; ++row) outcome.choices.push_back({record[1 + row], static_cast<double>(gaps[row])});
+        drafted_[s] += kept_[s];
+        kept_[s] = record[0] + 1;
+        committed_[s] += kept_[s];
+    }
+    return std::span<const CycleOutcome>(outcomes_);
+}
+
+Expected<void> ChainCycle::leave(std::span<const int> slots, ForwardOutput& output) {
+    const std::size_t rows = slots_.size() * static_cast<std::size_t>(width_);
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+        if (std::ranges::find(slots, slots_[s]) == slots.end()) continue;
+        if (width_ == 1) {
+            target_->table().set_length(slots_[s], committed_[s]);
+            continue;
+        }
+        // The rows of the last verify pass wait for the next one to commit them; the drafter is to run them again.
+        std::vector<int> path(static_cast<std::size_t>(kept_[s]));
+        for (std::size_t row = 0; row < path.size(); ++row) path[row] = static_cast<int>(row);
+        target_->table().set_length(slots_[s], committed_[s] - kept_[s]);
+        target_->commit(slots_[s], path);
+        drafter_->table().set_length(slots_[s], drafted_[s]);
+    }
+    output.rows = static_cast<int>(rows);
+    output.logits.clear();
+    output.choices.clear();
+    output.hidden.clear();
+    output.features.clear();
+    const std::vector<int> left = std::exchange(slots_, {});
+    if (drafter_ == nullptr || slots.empty()) return {};
+    const bool eagle3 = drafter_->shape().kind == ModelKind::eagle3;
+    std::vector<float>& states = eagle3 ? output.features : output.hidden;
+    states.resize(rows * static_cast<std::size_t>(drafter_->feature_width(Pass::draft_extend)));
+    return target_->group().run([&](int rank) -> Expected<void> {
+        if (rank != 0) return {};
+        const Rank& target = target_->rank(0);
+        check(cudaMemcpy(states.data(), eagle3 ? target.features() : target.states(), states.size() * sizeof(float), cudaMemcpyDeviceToHost),
+              "states of a cycle");
+        return {};
+    });
+}
+
+}  // namespace draftboard::backend::cuda

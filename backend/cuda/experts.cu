@@ -201,14 +201,14 @@ template <Stored F, int kMost, int kStages>
 __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) gate_up_tiles(const __grid_constant__ ExpertProduct product) {
     extern __shared__ __align__(128) unsigned char shared[];
     wait_for_predecessor();
+    const Chunk chunk = read_chunk(product.workspace, static_cast<int>(blockIdx.y));  // both reads at once
     if (static_cast<int>(blockIdx.y) >= __ldcg(product.workspace.chunk_count)) return;
-    const Chunk chunk = read_chunk(product.workspace, static_cast<int>(blockIdx.y));
     const TileSource source = source_of(product, chunk.expert);
     const int tiles = kWarps / product.cut.warps_k;
     const int group_rows = 16 * tiles;
     const TileWork work = work_of(product, chunk.count, (product.width + group_rows - 1) / group_rows);
     const auto read = [&](int i, int column, float* values) {
-        const int pair = __ldcg(product.workspace.sorted + chunk.first + i);
+        const int pair = product.workspace.sorted[chunk.first + i];
         const float* row = product.x + pair / product.k * product.hidden;
         load_x(row, column, source.columns, is_aligned(row, 0), values);
     };
@@ -234,8 +234,8 @@ __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) gate_up_tiles(
 template <Stored F, int kMost, int kStages>
 __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) down_tiles(const __grid_constant__ ExpertProduct product) {
     extern __shared__ __align__(128) unsigned char shared[];
+    const Chunk chunk = read_chunk(product.workspace, static_cast<int>(blockIdx.y));  // both reads at once
     if (static_cast<int>(blockIdx.y) >= __ldcg(product.workspace.chunk_count)) return;
-    const Chunk chunk = read_chunk(product.workspace, static_cast<int>(blockIdx.y));
     const TileSource source = source_of(product, chunk.expert);
     const int group_rows = kWarps / product.cut.warps_k * kTileRows;
     const TileWork work = work_of(product, chunk.count, (source.rows + group_rows - 1) / group_rows);
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) down_tiles(con
             const int i = at / group_rows;
             const int row = group * group_rows + at % group_rows;
             if (row >= source.rows) continue;
-            const int pair = __ldcg(product.workspace.sorted + chunk.first + i);
+            const int pair = product.workspace.sorted[chunk.first + i];
             product.output[pair * product.hidden + row] = total(at % group_rows, i);
         }
     };

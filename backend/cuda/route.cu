@@ -12,7 +12,7 @@ namespace draftboard::backend::cuda {
 
 namespace {
 
-constexpr int kMostExperts = 1024;  // 32 a lane, one bit each
+constexpr int kMostExperts = 1024;  // 32 a lane
 constexpr float kLowest = -INFINITY;
 
 /// cpu/route.cpp's, letter by letter: its order among equals and NaNs is the rule.
@@ -26,7 +26,14 @@ __device__ void largest(const float* values, int count, int k, int* ids) {
     }
 }
 
-/// One warp a row. Bytes: 4 experts in, 8 k out a row; operations: one exp an expert, k rounds of a warp's maximum.
+/// Numbers in the order of values, none of which is a NaN; -0 is 0. Greater than 0.
+__device__ inline unsigned order_of(float value) {
+    const unsigned bits = __float_as_uint(value + 0.0F);
+    return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+/// One warp a row, 32 kHeld experts at most. Bytes: 4 experts in, 8 k out a row; operations: one exp an expert, k rounds of a warp's maximum.
+template <int kHeld>
 __global__ void __launch_bounds__(32)
     route_kernel(const float* logits, const __grid_constant__ RouterRule rule, int k, std::int32_t* ids, float* weights) {
     extern __shared__ float shared[];
@@ -86,45 +93,31 @@ __global__ void __launch_bounds__(32)
         __syncwarp();
     }
     // k rounds: each lane's best of what is left, then the warp's; ties go to the lower expert.
-    unsigned taken = 0;
+    unsigned order[kHeld];  // of expert lane + 32 h; 0: none, or taken
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) order[h] = lane + 32 * h < rule.experts ? order_of(choice[lane + 32 * h]) : 0U;
     float of_chosen = 0;
-    float my_score = 0;  // lane j keeps those of rounds j, j + 32, ...
     std::int32_t* chosen = ids + static_cast<std::int64_t>(blockIdx.x) * k;
     float* chosen_weights = weights + static_cast<std::int64_t>(blockIdx.x) * k;
-    float value = 0;
-    int expert = -1;
-    const auto look = [&] {
-        expert = -1;
-        for (int e = lane, bit = 0; e < rule.experts; e += 32, ++bit) {
-            if ((taken >> bit & 1U) == 0 && (expert < 0 || choice[e] > value)) {
-                expert = e;
-                value = choice[e];
-            }
-        }
-    };
-    look();
     for (int j = 0; j < k; ++j) {
-        float best_value = value;
-        int best_expert = expert;
+        unsigned mine = 0;
+        int mine_at = 0;
 #pragma unroll
-        for (int distance = 16; distance > 0; distance /= 2) {
-            const float other_value = __shfl_xor_sync(0xFFFFFFFFU, best_value, distance);
-            const int other = __shfl_xor_sync(0xFFFFFFFFU, best_expert, distance);
-            const bool better = best_expert < 0 || other_value > best_value || (other_value == best_value && other < best_expert);
-            if (other >= 0 && better) {
-                best_value = other_value;
-                best_expert = other;
-            }
+        for (int h = 0; h < kHeld; ++h) {
+            mine_at = order[h] > mine ? h : mine_at;
+            mine = order[h] > mine ? order[h] : mine;
         }
-        if (expert == best_expert) {
-            taken |= 1U << (best_expert / 32);
-            look();
-        }
+        const unsigned best_order = __reduce_max_sync(0xFFFFFFFFU, mine);
+        const unsigned expert = mine == best_order ? static_cast<unsigned>(lane + 32 * mine_at) : 0xFFFFFFFFU;
+        const unsigned best_expert = __reduce_min_sync(0xFFFFFFFFU, expert);
+#pragma unroll
+        for (int h = 0; h < kHeld; ++h) order[h] = static_cast<unsigned>(lane + 32 * h) == best_expert ? 0U : order[h];
         const float chosen_score = score[best_expert];
         of_chosen += chosen_score;
-        if (lane == j % 32) my_score = chosen_score;
-        if (lane == 0) chosen[j] = best_expert;
-        if (lane == j % 32) chosen_weights[j] = my_score;  // divided below
+        if (lane == 0) {
+            chosen[j] = static_cast<std::int32_t>(best_expert);
+            chosen_weights[j] = chosen_score;  // divided below
+        }
     }
     const float divisor = rule.sigmoid ? (rule.normalise ? of_chosen + 1e-20F : 1.0F) : (rule.normalise ? of_chosen : all);
     __syncwarp();
@@ -177,8 +170,15 @@ void route(const float* logits, int m, const RouterRule& rule, std::int32_t* ids
     RouterRule used = rule;
     used.groups = rule.groups > 0 ? rule.groups : 1;
     const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(2 * used.experts + 2 * used.groups);
-    route_kernel<<<static_cast<unsigned>(m), 32, bytes, stream>>>(logits, used, k, ids, weights);
-    check_launch("route_kernel");
+    const auto launch = [&](auto kernel) {
+        kernel<<<static_cast<unsigned>(m), 32, bytes, stream>>>(logits, used, k, ids, weights);
+        check_launch("route_kernel");
+    };
+    if (used.experts <= 128) return launch(route_kernel<4>);
+    if (used.experts <= 256) return launch(route_kernel<8>);
+    if (used.experts <= 384) return launch(route_kernel<12>);
+    if (used.experts <= 512) return launch(route_kernel<16>);
+    launch(route_kernel<32>);
 }
 
 void combine(const float* expert_outputs, const float* weights, int m, int k, std::int64_t hidden, const float* shared,

@@ -37,6 +37,7 @@ inline constexpr int kTileRows = 32;
 inline constexpr int kWarps = 8;
 inline constexpr int kParts = 3;
 inline constexpr int kMostRows = 8;
+inline constexpr int kSumSets = 3;
 
 constexpr int step_columns(Stored format) { return format == Stored::bf16 ? 32 : format == Stored::fp8_e4m3 ? 64 : 128; }
 
@@ -72,6 +73,7 @@ inline bool is_power(int value) { return value > 0 && (value & (value - 1)) == 0
 
 /// Whether the tiles below can read a matrix.
 inline bool fits_tiles(const DeviceMatrix& w) {
+    if (w.rows * w.row_bytes >= std::int64_t{1} << 32) return false;  // offsets are 32 bits
     if (w.row_bytes % 64 != 0 || (reinterpret_cast<std::uintptr_t>(w.data) & 15U) != 0) return false;
     const bool grid = w.scales != nullptr && w.block_rows > 0 && w.block_columns > 0;
     switch (w.format) {
@@ -122,7 +124,7 @@ struct TileMemory {
     int x_stride = 0;  ///< of one column of the product, = 64 mod 128: eight threads that read together meet no bank twice
     int x = 0;         ///< offset
     int partial = 0;   ///< offset of the warps' sums
-    int sums = 0;      ///< offset of the block's sums, two sets
+    int sums = 0;      ///< offset of the block's sums, kSumSets of them
     int total = 0;
 };
 
@@ -136,7 +138,7 @@ inline TileMemory tile_memory(Stored format, std::int64_t columns, const Cut& cu
     memory.x = kWarps * memory.ring;
     memory.partial = memory.x + kParts * rows * memory.x_stride;
     memory.sums = memory.partial + kWarps * kTileRows * kParts * rows * 4;
-    memory.total = memory.sums + 2 * (kWarps / cut.warps_k) * kTileRows * rows * 4;
+    memory.total = memory.sums + kSumSets * (kWarps / cut.warps_k) * kTileRows * rows * 4;
     return memory;
 }
 
@@ -192,16 +194,19 @@ void launch_tiles(const char* what, void (*kernel)(Parameters...), dim3 grid, in
 __device__ inline void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ inline void let_successor_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-__device__ inline void copy_16(void* target, const void* source) {
-    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(target));
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(source));
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+__device__ inline unsigned shared_address(const void* pointer) { return static_cast<unsigned>(__cvta_generic_to_shared(pointer)); }
+
+__device__ inline void copy_16(unsigned target, const void* source) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(target), "l"(source));
 }
 
 /// Four bytes, zeros where not `there`.
-__device__ inline void copy_4(void* target, const void* source, bool there) {
-    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(target));
+__device__ inline void copy_4(unsigned target, const void* source, bool there) {
     const int bytes = there ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(source), "r"(bytes));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source), "r"(bytes));
 }
 
 __device__ inline void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -218,6 +223,13 @@ __device__ inline void multiply(float (&c)[4], unsigned a0, unsigned a1, unsigne
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+/// c = A B
+__device__ inline void multiply_first(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0F));
+}
+
 __device__ inline unsigned bits_of(__nv_bfloat162 pair) { return *reinterpret_cast<unsigned*>(&pair); }
 __device__ inline __nv_bfloat162 pair_of(unsigned bits) { return *reinterpret_cast<__nv_bfloat162*>(&bits); }
 
@@ -231,8 +243,9 @@ __device__ inline uint2 fp8_pairs(unsigned word) {
     return make_uint2(bits_of(__hmul2(pair_of(even), rescale)), bits_of(__hmul2(pair_of(odd), rescale)));
 }
 
-/// Bit 7 of a byte: that code is a NaN. Adding 1 to seven ones, and only to these, carries into the eighth bit.
-__device__ inline unsigned sees_nan(unsigned word) { return ((word & 0x7F7F7F7FU) + 0x01010101U) & 0x80808080U; }
+/// Bit 7 of a byte says that its code is a NaN (kNanBits). Adding 1 to seven ones, and only to these, carries into the eighth bit.
+constexpr unsigned kNanBits = 0x80808080U;
+__device__ inline unsigned sees_nan(unsigned word) { return (word & 0x7F7F7F7FU) + 0x01010101U; }
 
 /// Codes e and e + 4 of a word of int4, less 8: as bf16, 128 + code has the code in its last bits.
 __device__ inline unsigned int4_pair(unsigned word, int e) {
@@ -240,16 +253,18 @@ __device__ inline unsigned int4_pair(unsigned word, int e) {
     return bits_of(__hsub2(pair_of(bits), pair_of(0x43084308U)));  // 136
 }
 
-/// Four threads that lie side by side hold four words each; afterwards thread t holds everyone's word t.
-__device__ inline uint4 turn(uint4 v, int t) {
-    const bool odd = (t & 1) != 0;
-    unsigned a = __shfl_xor_sync(0xFFFFFFFFU, odd ? v.x : v.y, 1);
-    unsigned b = __shfl_xor_sync(0xFFFFFFFFU, odd ? v.z : v.w, 1);
-    v = odd ? make_uint4(a, v.y, b, v.w) : make_uint4(v.x, a, v.z, b);
-    const bool high = (t & 2) != 0;
-    a = __shfl_xor_sync(0xFFFFFFFFU, high ? v.x : v.z, 2);
-    b = __shfl_xor_sync(0xFFFFFFFFU, high ? v.y : v.w, 2);
-    return high ? make_uint4(a, b, v.z, v.w) : make_uint4(v.x, v.y, a, b);
+/// Where a step keeps the 16 bytes that a lane copies of eight rows, in units of 16 bytes: shuffled, so that the same quarter of
+/// eight rows touches all banks once.
+__device__ inline int int4_place(int row, int quarter) { return 4 * row + (quarter ^ (row / 2 % 4)); }
+
+/// Of eight rows of 64 bytes: thread (g, t) gets row g's words t, 4 + t, 8 + t and 12 + t, one of each group of 32 codes.
+__device__ inline uint4 int4_words(unsigned place, int lane) {
+    uint4 v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(place + 16 * int4_place(lane % 8, lane / 8))
+                 : "memory");
+    return v;
 }
 
 /// One warp's walk over its steps of its tiles, and the copies that run ahead of it.
@@ -261,54 +276,61 @@ class StepStream {
     /// Steps begin, begin + step, ... (count of them) of tiles first, first + next, ... (tiles of them).
     __device__ StepStream(const TileSource& source, unsigned char* ring, int begin, int step, int count, int first, int next,
                           int tiles)
-        : source_(source),
-          ring_(ring),
-          begin_(begin),
-          step_(step),
-          count_(count),
-          next_(next),
-          tile_(first),
-          left_(count > 0 ? tiles : 0) {}
+        : source_(source), ring_(ring), begin_(begin), step_(step), count_(count), next_(next), tile_(first),
+          left_(count > 0 ? tiles : 0) {
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        target_ = shared_address(ring) + 16 * (F == Stored::int4 ? int4_place(lane / 4, lane % 4) : lane);
+        if (left_ > 0) begin_tile();
+    }
 
     __device__ void fill() {
 #pragma unroll
-        for (int s = 0; s < kStages - 1; ++s) copy_next();
+        for (int s = 0; s < kStages - 1; ++s) copy_next(s);
     }
     /// Waits for the oldest step, asks for one more, and gives the oldest one's place.
     __device__ const unsigned char* take() {
         wait_for_copies<kStages - 2>();
-        __syncwarp();  // other lanes' copies (scales) are here too, and all have done with the place that is overwritten next
-        copy_next();
-        const unsigned char* place = ring_ + out_ * kStageBytes;
-        out_ = out_ + 1 == kStages ? 0 : out_ + 1;
-        return place;
+        __syncwarp();  // other lanes' copies are here too, and all have done with the place that is overwritten next
+        const int out = out_;
+        copy_next(out == 0 ? kStages - 1 : out - 1);
+        out_ = out + 1 == kStages ? 0 : out + 1;
+        return ring_ + out * kStageBytes;
     }
 
- private:
-    __device__ void copy_next() {
+   private:
+    __device__ void begin_tile() {
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+            const int row = min(tile_ * source_.pitch + (q / 2) * source_.second + (q % 2) * 8 + lane / 4, source_.rows - 1);
+            offset_[q] = static_cast<unsigned>(row) * static_cast<unsigned>(source_.row_bytes) + begin_ * 64 + lane % 4 * 16;
+            if constexpr (F == Stored::int4) {
+                const int down = (row + source_.row_offset[q / 2]) >> source_.row_shift;
+                scale_offset_[q] = static_cast<unsigned>(down * source_.scale_columns);
+            }
+        }
+        if constexpr (F == Stored::int4) group_ = 4 * begin_ + lane % 4 + source_.column_offset / 32;
+        at_ = 0;
+    }
+    __device__ void copy_next(int stage) {
         if (left_ > 0) {
-            const int lane = static_cast<int>(threadIdx.x) % 32;
-            const int t = lane % 4;
-            const int at = begin_ + at_ * step_;
-            unsigned char* place = ring_ + in_ * kStageBytes;
+            const unsigned target = target_ + stage * kStageBytes;
 #pragma unroll
             for (int q = 0; q < 4; ++q) {
-                const int row = min(tile_ * source_.pitch + (q / 2) * source_.second + (q % 2) * 8 + lane / 4, source_.rows - 1);
-                copy_16(place + q * 512 + lane * 16, source_.data[q / 2] + row * source_.row_bytes + at * 64 + t * 16);
-                if constexpr (F == Stored::int4) {
-                    const int group = 4 * at + t + source_.column_offset / 32;
-                    const bool there = group < source_.scale_columns;
-                    const int down = (row + source_.row_offset[q / 2]) >> source_.row_shift;
-                    copy_4(place + 2048 + q * 128 + lane * 4,
-                           source_.scales[q / 2] + static_cast<std::int64_t>(down) * source_.scale_columns + (there ? group : 0),
-                           there);
-                }
+                copy_16(target + q * 512, source_.data[q / 2] + offset_[q]);
+                offset_[q] += step_ * 64;
             }
-            in_ = in_ + 1 == kStages ? 0 : in_ + 1;
+            if constexpr (F == Stored::int4) {
+                const bool there = group_ < source_.scale_columns;
+                const unsigned group = there ? group_ : 0;
+                const unsigned scales = shared_address(ring_) + stage * kStageBytes + 2048 + threadIdx.x % 32 * 4;
+#pragma unroll
+                for (int q = 0; q < 4; ++q) copy_4(scales + q * 128, source_.scales[q / 2] + (scale_offset_[q] + group), there);
+                group_ += 4 * step_;
+            }
             if (++at_ == count_) {
-                at_ = 0;
                 tile_ += next_;
-                --left_;
+                if (--left_ > 0) begin_tile();
             }
         }
         end_of_copies();
@@ -316,8 +338,12 @@ class StepStream {
 
     const TileSource& source_;
     unsigned char* ring_;
+    unsigned target_;
     int begin_, step_, count_, next_, tile_, left_;
-    int at_ = 0, in_ = 0, out_ = 0;
+    int at_ = 0, out_ = 0;
+    unsigned offset_[4] = {};
+    unsigned scale_offset_[4] = {};
+    int group_ = 0;
 };
 
 /// Adds one step of 32 rows to the sums of NT x 8 columns. `x`: of this thread's column and place in the step, by groups of 8
@@ -328,7 +354,13 @@ __device__ inline void add_step(const unsigned char* place, const unsigned char*
     const int lane = static_cast<int>(threadIdx.x) % 32;
     uint4 w[4];
 #pragma unroll
-    for (int q = 0; q < 4; ++q) w[q] = *reinterpret_cast<const uint4*>(place + q * 512 + lane * 16);
+    for (int q = 0; q < 4; ++q) {
+        if constexpr (F == Stored::int4) {
+            w[q] = int4_words(shared_address(place) + q * 512, lane);
+        } else {
+            w[q] = *reinterpret_cast<const uint4*>(place + q * 512 + lane * 16);
+        }
+    }
     if constexpr (F == Stored::bf16) {
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
@@ -340,7 +372,7 @@ __device__ inline void add_step(const unsigned char* place, const unsigned char*
             }
         }
     } else if constexpr (F == Stored::fp8_e4m3) {
-        float part[2][NT][4] = {};
+        float part[2][NT][4];
 #pragma unroll
         for (int q = 0; q < 4; ++q) nan[q] |= sees_nan(w[q].x) | sees_nan(w[q].y) | sees_nan(w[q].z) | sees_nan(w[q].w);
 #pragma unroll
@@ -356,7 +388,11 @@ __device__ inline void add_step(const unsigned char* place, const unsigned char*
                 const uint2 h1 = fp8_pairs(s == 0 ? w[2 * h + 1].y : w[2 * h + 1].w);
 #pragma unroll
                 for (int n = 0; n < NT; ++n) {
-                    multiply(part[h][n], g0.x, h0.x, g0.y, h0.y, b[n].x, b[n].y);
+                    if (s == 0) {
+                        multiply_first(part[h][n], g0.x, h0.x, g0.y, h0.y, b[n].x, b[n].y);
+                    } else {
+                        multiply(part[h][n], g0.x, h0.x, g0.y, h0.y, b[n].x, b[n].y);
+                    }
                     multiply(part[h][n], g1.x, h1.x, g1.y, h1.y, b[n].z, b[n].w);
                 }
             }
@@ -374,7 +410,6 @@ __device__ inline void add_step(const unsigned char* place, const unsigned char*
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
             scales[q] = *reinterpret_cast<const float4*>(place + 2048 + q * 128 + (lane / 4) * 16);
-            w[q] = turn(w[q], lane % 4);
         }
 #pragma unroll
         for (int group = 0; group < 4; ++group) {
@@ -391,8 +426,8 @@ __device__ inline void add_step(const unsigned char* place, const unsigned char*
                 const unsigned a1 = int4_pair(g8, 0), a3 = int4_pair(g8, 1), a5 = int4_pair(g8, 2), a7 = int4_pair(g8, 3);
 #pragma unroll
                 for (int n = 0; n < NT; ++n) {
-                    float part[4] = {};
-                    multiply(part, a0, a1, a2, a3, b[n].x, b[n].y);
+                    float part[4];
+                    multiply_first(part, a0, a1, a2, a3, b[n].x, b[n].y);
                     multiply(part, a4, a5, a6, a7, b[n].z, b[n].w);
 #pragma unroll
                     for (int e = 0; e < 4; ++e) acc[h][n][e] = __fmaf_rn(scale(scales[2 * h + e / 2]), part[e], acc[h][n][e]);
@@ -498,6 +533,19 @@ __device__ inline void run_tiles(const TileSource& source, const TileWork& work,
     }
     auto* partial = reinterpret_cast<float*>(shared + memory.partial);
     const int sums_size = tiles_a_group * kTileRows * work.m;
+    // A cluster's sums are put together one round late, so that its blocks need not wait for each other. While one writes round r,
+    // others may still read rounds r - 1 and r - 2.
+    const auto finish_cluster = [&](int round) {
+        cluster_wait();
+        float* sums = reinterpret_cast<float*>(shared + memory.sums) + round % kSumSets * sums_size;
+        finish(work.first + round * work.next, [&](int row, int i) {
+            float sum = 0;
+            for (int rank = 0; rank < work.slices; ++rank) {
+                sum += cooperative_groups::this_cluster().map_shared_rank(sums, rank)[row * work.m + i];
+            }
+            return sum;
+        });
+    };
     for (int round = 0; round < rounds; ++round) {
         const int group = work.first + round * work.next;
         float acc[2][NT][4] = {};
@@ -545,13 +593,13 @@ __device__ inline void run_tiles(const TileSource& source, const TileWork& work,
                 for (int e = 0; e < 4; ++e) {
                     const int row = 16 * h + 8 * (e / 2) + lane / 4;
                     const int column = 8 * n + 2 * (lane % 4) + e % 2;
-                    const float value = nan[2 * h + e / 2] != 0 ? __int_as_float(0x7FC00000) : acc[h][n][e];
+                    const float value = (nan[2 * h + e / 2] & kNanBits) != 0 ? __int_as_float(0x7FC00000) : acc[h][n][e];
                     if (column < columns) partial[(warp * kTileRows + row) * columns + column] = value;
                 }
             }
         }
         __syncthreads();
-        float* sums = reinterpret_cast<float*>(shared + memory.sums) + (round % 2) * sums_size;
+        float* sums = reinterpret_cast<float*>(shared + memory.sums) + round % kSumSets * sums_size;
         for (int at = static_cast<int>(threadIdx.x); at < sums_size; at += kWarps * 32) {
             const int row = at / work.m;  // of the group
             const int i = at % work.m;
@@ -563,20 +611,19 @@ __device__ inline void run_tiles(const TileSource& source, const TileWork& work,
             }
             sums[at] = sum;
         }
-        if (work.slices > 1) {
-            const auto cluster = cooperative_groups::this_cluster();
-            cluster.sync();
-            finish(group, [&](int row, int i) {
-                float sum = 0;
-                for (int rank = 0; rank < work.slices; ++rank) sum += cluster.map_shared_rank(sums, rank)[row * work.m + i];
-                return sum;
-            });
-        } else {
-            __syncthreads();
+        __syncthreads();
+        if (work.slices == 1) {
             finish(group, [&](int row, int i) { return sums[row * work.m + i]; });
+        } else {
+            if (round > 0) finish_cluster(round - 1);
+            cluster_arrive();
         }
     }
-    if (work.slices > 1) cooperative_groups::this_cluster().sync();  // others may still read this block's sums
+    if (work.slices > 1) {
+        finish_cluster(rounds - 1);
+        cluster_arrive();
+        cluster_wait();  // others may still read this block's sums
+    }
 }
 
 }  // namespace draftboard::backend::cuda

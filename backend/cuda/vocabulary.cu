@@ -64,12 +64,10 @@ __device__ inline Key key_of(unsigned order, unsigned token) {
 __device__ inline unsigned token_of(Key key) { return 0xFFFFFFFFU - static_cast<unsigned>(key); }
 __device__ inline unsigned order_of(Key key) { return static_cast<unsigned>(key >> 32); }
 
-__device__ inline Key larger(Key a, Key b) { return a > b ? a : b; }
-
 __device__ inline Key warp_largest(Key key) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) key = larger(key, __shfl_xor_sync(0xFFFFFFFFU, key, distance));
-    return key;
+    const unsigned order = __reduce_max_sync(0xFFFFFFFFU, order_of(key));
+    const unsigned rest = __reduce_max_sync(0xFFFFFFFFU, order_of(key) == order ? static_cast<unsigned>(key) : 0U);
+    return (static_cast<Key>(order) << 32) | rest;
 }
 
 /// exp(value - most), where most is the largest.
@@ -102,7 +100,10 @@ __global__ void __launch_bounds__(kBestThreads) best_kernel(const float* logits,
 #pragma unroll
     for (int j = 0; j < kHeld / 4; ++j) {
         const std::int64_t at = begin + (std::int64_t{j} * kBestThreads + thread) * 4;
-        if (aligned && at + 4 <= end) {
+        if (at - 4 * thread >= end) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) held[4 * j + e] = 0;
+        } else if (aligned && at + 4 <= end) {
             const float4 four = *reinterpret_cast<const float4*>(mine + at);
             held[4 * j] = order_of(four.x);
             held[4 * j + 1] = order_of(four.y);
@@ -146,6 +147,7 @@ __global__ void __launch_bounds__(kBestThreads) best_kernel(const float* logits,
         float sum = 0;
 #pragma unroll
         for (int h = 0; h < kHeld; ++h) {
+            if (begin + std::int64_t{h / 4} * 4 * kBestThreads >= end) continue;  // nobody holds anything
             if (held[h] > 1) sum += share(logit_of(held[h]), most);
         }
         sum = warp_sum(sum);

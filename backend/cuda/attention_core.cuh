@@ -21,6 +21,7 @@
 #include "backend/cuda/attention_math.cuh"
 #include "backend/cuda/attention_slots.cuh"
 #include "backend/cuda/check.h"
+#include "backend/cuda/shared_memory.h"
 
 namespace draftboard::backend::cuda {
 
@@ -316,7 +317,7 @@ bool launch_attention(AttentionLaunch launch, const SharedMemory& limit, cudaStr
     const int pairs = launch.pass.tokens * (launch.heads / launch.kv_heads);
     launch.groups = (pairs + Math::kPairs - 1) / Math::kPairs;
     const auto kernel = attention_kernel<Math, kSharedValues, kBlocksAnSm>;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic), "cudaFuncSetAttribute");
+    permit_shared_memory(kernel);
     const dim3 grid(static_cast<unsigned>(launch.kv_heads * launch.groups), static_cast<unsigned>(launch.splits),
                     static_cast<unsigned>(launch.pass.sequences));
     kernel<<<grid, Math::kThreads, static_cast<std::size_t>(dynamic), stream>>>(launch);

@@ -91,6 +91,17 @@ struct Call {
         }
     }
 
+    /// Between what a block has sent and what it reads. Nothing, but for a build of the tests: there each block rests up to 16
+    /// us, so that the other ranks run ahead of it as far as they can.
+    __device__ __forceinline__ void rest() const {
+#ifdef DRAFTBOARD_COLLECTIVE_RESTS
+        const std::uint64_t drawn = (sequence * 8 + static_cast<std::uint64_t>(self.rank) * 3 + blockIdx.x) * 0x9E3779B97F4A7C15u;
+        const std::uint64_t until = nanoseconds() + (drawn >> 50);
+        while (nanoseconds() < until) __nanosleep(100);
+        __syncthreads();
+#endif
+    }
+
     /// Last in a kernel; all threads of the block. The states of blocks that this launch has not are written too.
     __device__ void finish() const {
         __syncthreads();
@@ -189,24 +200,22 @@ __device__ __forceinline__ void renew(const Call& call, const WordPaths& paths, 
 }
 
 /// Where a sum goes: output, or the residual.
+template <bool kNorm, int kCount>
 struct Sink {
     const ReduceRows& work;
-    bool norm, vector, kept_vector;
-    template <int kCount>
-    __device__ static Sink of(const ReduceRows& work) {
-        const bool norm = work.norm.hidden != nullptr;
-        return {work, norm, aligned_rows<kCount>(norm ? work.norm.hidden : work.output, work.width, work.rows),
-                norm && aligned_rows<kCount>(work.norm.kept, work.norm.kept_stride, work.rows)};
-    }
-    [[nodiscard]] __device__ float* row(int i) const { return (norm ? work.norm.hidden : work.output) + i * work.width; }
+    bool vector, kept_vector;
+
+    __device__ explicit Sink(const ReduceRows& of)
+        : work(of),
+          vector(aligned_rows<kCount>(kNorm ? of.norm.hidden : of.output, of.width, of.rows)),
+          kept_vector(kNorm && aligned_rows<kCount>(of.norm.kept, of.norm.kept_stride, of.rows)) {}
+    [[nodiscard]] __device__ float* row(int i) const { return (kNorm ? work.norm.hidden : work.output) + i * work.width; }
     /// `before`: what put() adds to, taken early so that it is there when the sum is.
-    template <int kCount>
     __device__ void take(int i, std::int64_t at, float (&before)[kCount]) const {
-        if (norm) load_numbers<kCount>(row(i), at, work.width, vector, before);
+        if constexpr (kNorm) load_numbers<kCount>(row(i), at, work.width, vector, before);
     }
-    template <int kCount>
     __device__ void put(int i, std::int64_t at, const float (&before)[kCount], float (&sum)[kCount]) const {
-        if (norm) {
+        if constexpr (kNorm) {
 #pragma unroll
             for (int k = 0; k < kCount; ++k) sum[k] = before[k] + sum[k];
             if (work.norm.kept != nullptr) {
@@ -219,7 +228,6 @@ struct Sink {
 
 /// First in a kernel with a norm: the weights, which nothing has read since the last pass, are on their way while the ranks wait.
 __device__ __forceinline__ void prefetch_weight(const ReduceRows& work) {
-    if (work.norm.hidden == nullptr) return;
     constexpr std::int64_t kLine = 32;  // numbers
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kCollectiveThreads * kLine;
     for (std::int64_t at = (static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x) * kLine; at < work.width;

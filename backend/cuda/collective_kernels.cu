@@ -26,13 +26,13 @@ constexpr std::int64_t kUnitsEach = 4;
 /// Bytes a rank, of n as they travel: 2 n written to each target, 2 (R - 1) n read, and the input twice (the second time from
 /// cache), the output once; with a norm also hidden twice and once again written, weight, normed. Flops: R - 1 a number, with a
 /// norm 5 more.
-template <bool kBf16>
+template <bool kBf16, bool kNorm>
 __global__ void __launch_bounds__(kCollectiveThreads)
     words_all_reduce(const __grid_constant__ RankView self, const __grid_constant__ WordPaths paths,
                      const __grid_constant__ ReduceRows work, int segments) {
     constexpr int kCount = kPairNumbers<kBf16>;
     Call call(self, paths.method);
-    prefetch_weight(work);
+    if constexpr (kNorm) prefetch_weight(work);
     const Share share(segments);
     const std::int64_t units = (work.width + kCount - 1) / kCount;
     const std::int64_t buffer = call.buffer(paths.pairs);
@@ -50,11 +50,12 @@ __global__ void __launch_bounds__(kCollectiveThreads)
         }
         renew(call, paths, work.rows * units);
     }
-    const Sink sink = Sink::of<kCount>(work);
+    call.rest();
+    const Sink<kNorm, kCount> sink(work);
     for (int row = share.first_row; row < work.rows; row += share.row_step) {
         for (std::int64_t u = share.first; u < units && call.live; u += share.step) {
             float before[kCount];
-            sink.take<kCount>(row, u * kCount, before);
+            sink.take(row, u * kCount, before);
             ulonglong2 pairs[kMaxRanks];
             const ulonglong2 own = own_pair(row, u);
 #pragma unroll
@@ -69,9 +70,9 @@ __global__ void __launch_bounds__(kCollectiveThreads)
 #pragma unroll
                 for (int k = 0; k < kCount; ++k) sum[k] = q < self.ranks ? sum[k] + v[k] : sum[k];
             }
-            if (call.live) sink.put<kCount>(row, u * kCount, before, sum);
+            if (call.live) sink.put(row, u * kCount, before, sum);
         }
-        if (sink.norm) norm_whole_row(work, row, share);
+        if constexpr (kNorm) norm_whole_row(work, row, share);
     }
     call.finish();
 }
@@ -100,6 +101,7 @@ __global__ void __launch_bounds__(kCollectiveThreads)
         }
         renew(call, paths, work.rows * units);
     }
+    call.rest();
     for (int row = share.first_row; row < work.rows; row += share.row_step) {
         for (std::int64_t u = share.first; u < units && call.live; u += share.step) {
             ulonglong2 pairs[kMaxRanks];
@@ -139,12 +141,12 @@ __device__ __forceinline__ void exchange_flags(Call& call, const BulkPaths& path
 /// Rank p sums part p of each row. Bytes a rank, of n numbers: (R - 1) / R n as they travel written to the others and read from
 /// slots, then (R - 1) / R 4 n of sums written and read; the input once, the output once; a norm as in words_all_reduce. Flops:
 /// (R - 1) / R a number.
-template <bool kBf16>
+template <bool kBf16, bool kNorm>
 __global__ void __launch_bounds__(kCollectiveThreads)
     bulk_all_reduce(const __grid_constant__ RankView self, const __grid_constant__ BulkPaths paths,
                     const __grid_constant__ ReduceRows work, int segments) {
     Call call(self, kPeerBulk);
-    prefetch_weight(work);
+    if constexpr (kNorm) prefetch_weight(work);
     const Share share(segments);
     const std::int64_t units = (work.width + 3) / 4;
     const std::int64_t part = (units + self.ranks - 1) / self.ranks;
@@ -173,11 +175,12 @@ __global__ void __launch_bounds__(kCollectiveThreads)
         });
     }
     exchange_flags(call, paths, 0);
-    const Sink sink = Sink::of<4>(work);
+    call.rest();
+    const Sink<kNorm, 4> sink(work);
     for_units(self.rank, [&](int row, std::int64_t u) {
         const std::int64_t at = (self.rank * part + u) * 4;
         float before[4];
-        sink.take<4>(row, at, before);
+        sink.take(row, at, before);
         float parts[kMaxRanks][4];
 #pragma unroll
         for (int q = 0; q < kMaxRanks; ++q) {
@@ -213,9 +216,10 @@ __global__ void __launch_bounds__(kCollectiveThreads)
                 paths.result_to[q][result_buffer + row * units + self.rank * part + u] = {sum[0], sum[1], sum[2], sum[3]};
             }
         }
-        sink.put<4>(row, at, before, sum);
+        sink.put(row, at, before, sum);
     });
     exchange_flags(call, paths, 1);
+    call.rest();
     const float4* result = paths.result + result_buffer;
     for (int row = share.first_row; row < work.rows; row += share.row_step) {
         for (int p = 0; p < self.ranks && call.live; ++p) {
@@ -223,13 +227,13 @@ __global__ void __launch_bounds__(kCollectiveThreads)
             for (std::int64_t u = share.first; u < part_units(p); u += share.step) {
                 const std::int64_t unit = p * part + u;
                 float before[4];
-                sink.take<4>(row, unit * 4, before);
+                sink.take(row, unit * 4, before);
                 const float4 read = __ldcg(result + row * units + unit);
                 float sum[4] = {read.x, read.y, read.z, read.w};
-                sink.put<4>(row, unit * 4, before, sum);
+                sink.put(row, unit * 4, before, sum);
             }
         }
-        if (sink.norm) norm_whole_row(work, row, share);
+        if constexpr (kNorm) norm_whole_row(work, row, share);
     }
     call.finish();
 }
@@ -265,6 +269,7 @@ __global__ void __launch_bounds__(kCollectiveThreads)
         store_numbers<4>(output(row, self.rank), u * 4, work.width, output_vector, v);
     });
     exchange_flags(call, paths, 0);
+    call.rest();
     for_units([&](int row, std::int64_t u) {
 #pragma unroll
         for (int q = 0; q < kMaxRanks; ++q) {
@@ -280,15 +285,15 @@ __global__ void __launch_bounds__(kCollectiveThreads)
 /// A block a row. Bytes a row: sum, hidden, weight read, hidden, normed, kept written: 24 width. Flops: 5 width.
 __global__ void __launch_bounds__(kCollectiveThreads) add_norm(const __grid_constant__ ReduceRows work) {
     const Share share(1);
-    const Sink sink = Sink::of<4>(work);
+    const Sink<true, 4> sink(work);
     const bool input_vector = aligned_rows<4>(work.input, work.width, work.rows);
     const int row = share.first_row;
     for (std::int64_t u = share.first; u * 4 < work.width; u += share.step) {
         float before[4];
         float sum[4];
-        sink.take<4>(row, u * 4, before);
+        sink.take(row, u * 4, before);
         load_numbers<4>(work.input + row * work.width, u * 4, work.width, input_vector, sum);
-        sink.put<4>(row, u * 4, before, sum);
+        sink.put(row, u * 4, before, sum);
     }
     norm_whole_row(work, row, share);
 }
@@ -358,8 +363,9 @@ void launch_words_all_reduce(const RankView& self, const WordPaths& paths, bool 
     fits(message_pairs(work.rows, work.width, bf16), paths.pairs, "all-reduce");
     const bool norm = work.norm.hidden != nullptr;
     const LaunchShape shape = launch_shape(work.rows, message_pairs(1, work.width, bf16), norm);
-    launch(bf16 ? words_all_reduce<true> : words_all_reduce<false>, self, paths, work, shape, norm, stream,
-           "all-reduce by words");
+    const auto kernel = bf16 ? (norm ? words_all_reduce<true, true> : words_all_reduce<true, false>)
+                             : (norm ? words_all_reduce<false, true> : words_all_reduce<false, false>);
+    launch(kernel, self, paths, work, shape, norm, stream, "all-reduce by words");
 }
 
 void launch_bulk_all_reduce(const RankView& self, const BulkPaths& paths, bool bf16, const ReduceRows& work,
@@ -369,7 +375,9 @@ void launch_bulk_all_reduce(const RankView& self, const BulkPaths& paths, bool b
     const bool norm = work.norm.hidden != nullptr;
     const std::int64_t part = two_shot_slot_units(1, work.width, self.ranks);
     const LaunchShape shape = launch_shape(work.rows, part * kUnitsEach, norm);
-    launch(bf16 ? bulk_all_reduce<true> : bulk_all_reduce<false>, self, paths, work, shape, norm, stream, "two-shot all-reduce");
+    const auto kernel = bf16 ? (norm ? bulk_all_reduce<true, true> : bulk_all_reduce<true, false>)
+                             : (norm ? bulk_all_reduce<false, true> : bulk_all_reduce<false, false>);
+    launch(kernel, self, paths, work, shape, norm, stream, "two-shot all-reduce");
 }
 
 void launch_words_all_gather(const RankView& self, const WordPaths& paths, const GatherRows& work, cudaStream_t stream) {
@@ -399,10 +407,14 @@ void launch_from_bf16(const void* bf16, float* to, std::int64_t count, cudaStrea
 }
 
 void load_collective_kernels() {
-    const void* kernels[] = {reinterpret_cast<const void*>(words_all_reduce<false>),
-                             reinterpret_cast<const void*>(words_all_reduce<true>),
-                             reinterpret_cast<const void*>(bulk_all_reduce<false>),
-                             reinterpret_cast<const void*>(bulk_all_reduce<true>),
+    const void* kernels[] = {reinterpret_cast<const void*>(words_all_reduce<false, false>),
+                             reinterpret_cast<const void*>(words_all_reduce<false, true>),
+                             reinterpret_cast<const void*>(words_all_reduce<true, false>),
+                             reinterpret_cast<const void*>(words_all_reduce<true, true>),
+                             reinterpret_cast<const void*>(bulk_all_reduce<false, false>),
+                             reinterpret_cast<const void*>(bulk_all_reduce<false, true>),
+                             reinterpret_cast<const void*>(bulk_all_reduce<true, false>),
+                             reinterpret_cast<const void*>(bulk_all_reduce<true, true>),
                              reinterpret_cast<const void*>(words_all_gather),
                              reinterpret_cast<const void*>(bulk_all_gather),
                              reinterpret_cast<const void*>(add_norm),

@@ -5,27 +5,25 @@
 // was late.
 //
 // Words (host_staged, one_shot). 8 bytes carry 4 of data and the call's 32-bit number as a flag; two words travel by one 16-byte
-// store. A reader
-//   looks at a word until its flag is this call's: no fence, no barrier, one way from writer to reader.
-// Bulk (two_shot, large gathers). Data moves by plain 16-byte stores; then each block writes the 64-bit number of the call, with
-// release, to
-//   a flag in the memory of each other rank, whose block of the same index waits for it.
+// store. A reader looks at a word until its flag is this call's: no fence, no barrier, one way from writer to reader.
 //
-// Why two buffers are enough. A rank in its call s of a method writes the buffer of s's parity, last written by it in call s - 2
-// at the latest. It has finished call s - 1, for its stream runs one kernel after another, and in it has read something of every
-// other rank's call s - 1. That rank's call s - 1 began after its call s - 2 had ended: whatever it had to read of call s - 2 it
-// has read. Nothing in this depends on sizes, on the number of blocks, or on which collective the calls were; a call of 0 numbers
-// is not made at all.
+// Bulk (two_shot, large gathers). Data moves by plain 16-byte stores; then each block writes the 64-bit number of the call, with
+// release, to a flag in the memory of each other rank, whose block of the same index waits for it.
+//
+// Why two buffers are enough. A rank in its call s of a method writes the buffer of s's parity, which it wrote last in its call
+// s - 2 at the latest. It has finished call s - 1, for its stream runs one kernel after another, and in it has read something of
+// every other rank's call s - 1. That rank's call s - 1 began after its call s - 2 had ended: whatever it had to read of call
+// s - 2, it has read. So no rank is more than one call ahead of another. Nothing in this depends on sizes, on the number of
+// blocks, or on which collectives the calls were; a call of 0 numbers is not made at all.
 //
 // Why a flag matches no old word. Flags repeat after 2^32 calls. Beside its message each call renews one pair of words of its
-// buffer, another one each time, so that no word keeps a flag longer than 2 x pairs calls. Bulk flags have 64 bits and do not
-// repeat.
+// buffer, another one each time, so that no word keeps its flag for more than 2 x pairs calls. Bulk flags have 64 bits and do
+// not repeat.
 //
 // The number of the call lives in device memory and each kernel advances it, so that a graph can be replayed. Each of kMaxBlocks
 // blocks has its own copy, and a kernel of fewer blocks writes those of the others: no block waits for another.
 //
-// All ranks' kernels have to run at the same time: at most kMaxBlocks blocks each, so that several ranks find room on one GPU
-// too.
+// All ranks' kernels have to run at the same time: at most kMaxBlocks blocks each, so that several ranks find room on one GPU.
 
 #include <cstdint>
 

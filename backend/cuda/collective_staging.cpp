@@ -38,21 +38,26 @@ int numa_node(int device) {
     return file ? node : -1;
 }
 
-/// While it lives, pages that this thread takes come from `node` if that has any.
+/// While it lives, pages that this thread takes come from `node` if that has any; then as before.
 class PreferNode {
  public:
     explicit PreferNode(int node) {
-        if (node < 0 || node >= 64) return;
-        const unsigned long mask = 1UL << node;
-        set_ = syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, sizeof mask * 8) == 0;
+        if (node < 0 || node >= kBits) return;
+        if (syscall(SYS_get_mempolicy, &before_, before_nodes_, kMaxNodes, nullptr, 0) != 0) return;
+        const unsigned long wanted = 1UL << node;
+        set_ = syscall(SYS_set_mempolicy, MPOL_PREFERRED, &wanted, kBits) == 0;
     }
     ~PreferNode() {
-        if (set_) syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0);
+        if (set_) syscall(SYS_set_mempolicy, before_, before_nodes_, kMaxNodes);
     }
     PreferNode(const PreferNode&) = delete;
     PreferNode& operator=(const PreferNode&) = delete;
 
  private:
+    static constexpr int kBits = 64;
+    static constexpr unsigned long kMaxNodes = 1024;
+    int before_ = MPOL_DEFAULT;
+    unsigned long before_nodes_[kMaxNodes / kBits] = {};
     bool set_ = false;
 };
 

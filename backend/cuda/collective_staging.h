@@ -6,8 +6,9 @@
 //
 // Sizes follow from the cut-offs: a method that carries nothing gets no memory. With c the bytes of its largest message and R
 // ranks, a rank has
-//   host_staged  2 buffers of 2 c on the host        one_shot  R x 2 x 2 c on the GPU        two_shot  R x 2 x c, and 2 of the
-//   sums
+//   host_staged  2 x 2 c on the host
+//   one_shot     R x 2 x 2 c on the GPU
+//   two_shot     R x 2 x c on the GPU, and 2 buffers of sums
 
 #include <cstdint>
 #include <memory>

@@ -2,17 +2,17 @@
 #pragma once
 // The ranks of one box and their collectives on the GPU: one process, one host thread and one GPU a rank. Every call is made
 // by all ranks in the same order, on a stream of the caller's, and only enqueues, so that it can be captured into a graph; it
-// makes the rank's GPU the calling thread's current one. Of n bytes as they travel, with R ranks:
+// makes the rank's GPU the calling thread's current one. Of n bytes as they travel, with R ranks, each rank moves:
 //
-//   nccl         ncclAllReduce / ncclAllGather; algorithm, protocol and channels can be forced (nccl_ranks.h says what it does to
-//   the environment) one_shot     each rank writes its message into the memory of each other over peer access:    2 (R - 1) n
-//   bytes written a rank, one way two_shot     reduce-scatter and all-gather over peer access:                                 2
-//   (R - 1) / R n bytes written a rank, two ways host_staged  one-shot through mapped pinned host memory, for boxes without peer
-//   access:      2 n bytes written, 2 (R - 1) n read a rank
+//   host_staged  2 n written, 2 (R - 1) n read    one-shot through mapped pinned host memory, for boxes without peer access
+//   one_shot     2 (R - 1) n written              into the memory of each other over peer access, one way
+//   two_shot     2 (R - 1) / R n written          reduce-scatter, then all-gather over peer access, two ways
+//   nccl         ncclAllReduce / ncclAllGather    algorithm, protocol and channels can be forced (nccl_ranks.h says how)
+//
 // one_shot and host_staged send 8-byte words of 4 bytes of data and a 4-byte flag, hence the 2 (as NCCL's LL does), so that no
 // fence is needed. Two buffers take turns, so that no rank overwrites what another still reads (collective_kernels.h argues it).
-// Our own sum in rank order whatever the method: all ranks hold the same bits, and every run gives the same. NCCL orders sums its
-// own way.
+// Our own sum is in rank order whatever the method: all ranks hold the same bits, and every run gives the same. NCCL has an
+// order of its own.
 //
 // A method is chosen by the size of the message (CollectiveCutoffs). Messages of all-reduces travel as float, or as bf16 with
 // float sums, which stay float (NCCL's come back rounded). All-gathers carry logits and travel as float always.

@@ -28,6 +28,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/shared_memory.h"
 #include "backend/cuda/device_matrix.h"
 #include "backend/cuda/load_weights.cuh"
 
@@ -173,7 +174,7 @@ inline DeviceLimits device_limits() {
 template <class... Parameters, class... Arguments>
 void launch_tiles(const char* what, void (*kernel)(Parameters...), dim3 grid, int slices, int shared_bytes, cudaStream_t stream,
                   Arguments... arguments) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute");
+    permit_shared_memory(kernel);
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = dim3(kWarps * 32);

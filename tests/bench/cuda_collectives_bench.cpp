@@ -2,8 +2,10 @@
 // How long a collective takes, by method, in CUDA graphs: our own beside NCCL's, and the fused norm beside all-reduce and norm
 // one after another. Not a calibration (calibration/ reads draftboard-collective-times' CSV); it is for choosing cut-offs.
 //
-//   us       median over replays of (graph time on the rank that came last) / (collectives in the graph); methods take turns,
-//   replay by replay to nccl  us of NCCL at this size / us of the method: above 1 the method is faster
+//   us       median over replays of (graph time on the rank that came last) / (collectives in the graph)
+//   to nccl  us of NCCL at this size / us of the method: above 1 the method is faster
+//
+// Methods take turns, replay by replay.
 //
 // NCCL reads NCCL_P2P_DISABLE once a process: peer access off is a run of its own (--no-peer). On fewer GPUs than ranks with
 // --share the ranks share GPU 0: that shows that everything runs, and what the kernels cost without links; NCCL can't share.

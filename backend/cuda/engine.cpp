@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <numeric>
 #include <utility>
@@ -26,6 +27,8 @@ RankGroup::RankGroup(std::vector<int> devices)
     : devices_(std::move(devices)), team_(static_cast<int>(devices_.size()), false), outcomes_(devices_.size()) {}
 
 Expected<std::unique_ptr<RankGroup>> RankGroup::create(const CudaSettings& settings, std::int64_t max_count) {
+    // Ranks that share a GPU need a hardware queue each; read when CUDA starts, so it does nothing where something ran before.
+    if (settings.share_device) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int present = 0;
     if (const cudaError_t status = cudaGetDeviceCount(&present); status != cudaSuccess || present == 0) {
         cudaGetLastError();

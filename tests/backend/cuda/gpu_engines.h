@@ -3,13 +3,17 @@
 // The GPUs that tests of the CUDA engine run on. With fewer GPUs than ranks the ranks share the first one, and our own
 // collectives carry every message.
 
+#include <cstdlib>
+
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/launch.h"
 
 namespace draftboard::backend::cuda {
 
+/// Ranks that share a GPU need a hardware queue for each of their streams; the variable is read when CUDA starts.
 inline int gpus() {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int count = 0;
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }

@@ -63,10 +63,8 @@ struct HalfMath {
     static constexpr int kThreads = kTeams * kTeamThreads;
     static constexpr int kOwn = kBlocks / kTeams;  ///< blocks of pairs of a team
     static constexpr int kWeightStride = kTile + 8;
-    static constexpr int kAhead =
-        kOwn >= 4   ? 2
-        : kOwn == 2 ? 3
-                    : 5;  ///< matrices of the key that are loaded before the first is used
+    /// Matrices of the key that are loaded before the first is used, as registers allow.
+    static constexpr int kAhead = kOwn >= 4 || kColumns == 1 ? 2 : kOwn == 2 ? 3 : 5;
 
     float sum_[kColumns][kOwn][4] = {};
 

@@ -53,6 +53,13 @@ __device__ inline void copy16(std::uint32_t to, const void* from, int bytes) {
 }
 __device__ inline void end_copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
+/// 2^x, exact for whole x, else within 2^-22; numbers below 2^-126 are 0.
+__device__ inline float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /// Until at most stages - 2 copies are under way: the oldest is there. One stage: until none is.
 __device__ inline void wait_for_copy(int stages) {
     if (stages >= 4) {
@@ -160,39 +167,40 @@ struct StepCopier {
     }
 };
 
-/// The queries of the block's pairs, a warp a pair, several loads under way at a time.
+/// The queries of the block's pairs on their way into shared memory, a warp a pair, several loads
+/// under way at a time.
 template <class Math>
-__device__ void put_queries(const AttentionLaunch& launch, void* queries, int sequence, int kv_head,
-                            int first_pair, int pairs) {
-    constexpr int kTogether = 5;
-    constexpr int kStep = 4 * 32;
-    const int heads_a_kv = launch.heads / launch.kv_heads;
-    const int first = static_cast<int>(threadIdx.x % 32) * 4;
-    const int columns = Math::query_columns(launch.key_width);
-    for (int pair = static_cast<int>(threadIdx.x / 32); pair < Math::kPairs;
-         pair += Math::kThreads / 32) {
-        const int row = sequence * launch.pass.tokens + (first_pair + pair) / heads_a_kv;
-        const int head = kv_head * heads_a_kv + (first_pair + pair) % heads_a_kv;
+struct QueryLoader {
+    static constexpr int kTogether = 5;
+    static constexpr int kStep = 4 * 32;
+    float4 v[kTogether];
+
+    /// Numbers from `begin` on, every 128th 4; 0 where the pair does not exist or its query has
+    /// ended.
+    __device__ void load(const AttentionLaunch& launch, int sequence, int kv_head, int pair,
+                         int pairs, int begin) {
+        const int heads_a_kv = launch.heads / launch.kv_heads;
+        const int row = sequence * launch.pass.tokens + pair / heads_a_kv;
+        const int head = kv_head * heads_a_kv + pair % heads_a_kv;
         const float* query =
             launch.query + (std::int64_t{row} * launch.heads + head) * launch.key_width;
-        const int width = pair < pairs ? launch.key_width : 0;
-        for (int begin = first; begin < columns; begin += kTogether * kStep) {
-            float4 v[kTogether];
 #pragma unroll
-            for (int j = 0; j < kTogether; ++j) {
-                const int column = begin + j * kStep;
-                v[j] = {0, 0, 0, 0};
-                if (column < width) v[j] = *reinterpret_cast<const float4*>(query + column);
-            }
-#pragma unroll
-            for (int j = 0; j < kTogether; ++j) {
-                const int column = begin + j * kStep;
-                if (column < columns)
-                    Math::put_query(queries, launch.key_width, pair, column, v[j]);
-            }
+        for (int j = 0; j < kTogether; ++j) {
+            const int column = begin + j * kStep;
+            v[j] = {0, 0, 0, 0};
+            if (pair < pairs && column < launch.key_width)
+                v[j] = *reinterpret_cast<const float4*>(query + column);
         }
     }
-}
+    __device__ void store(const AttentionLaunch& launch, void* queries, int pair, int begin) const {
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+            const int column = begin + j * kStep;
+            if (column < Math::query_columns(launch.key_width))
+                Math::put_query(queries, launch.key_width, pair, column, v[j]);
+        }
+    }
+};
 
 /// Grid: x kv heads * groups, y splits, z sequences. Bytes of a block: kSplit x (key + value width)
 /// x cache bytes; flops: attention_math.cuh.
@@ -218,7 +226,8 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
     const int kv_head = static_cast<int>(blockIdx.x) / launch.groups;
     const int first_pair = static_cast<int>(blockIdx.x) % launch.groups * kPairs;
     const int heads_a_kv = launch.heads / launch.kv_heads;
-    const int pairs = min(kPairs, pass.tokens * heads_a_kv - first_pair);
+    const int all_pairs = pass.tokens * heads_a_kv;
+    const int pairs = min(kPairs, all_pairs - first_pair);
     const int first_row = first_pair / heads_a_kv;  // within the sequence
     const int rows = (first_pair + pairs - 1) / heads_a_kv - first_row + 1;
     const int first_position = split * kSplit;
@@ -242,6 +251,10 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
         copier.start(sight, step,
                      tiles_address + stage * stage_size * static_cast<int>(sizeof(Element)));
     };
+    // Asked for before the copies, which would be ahead of them.
+    const std::uint32_t word = Sight<kPairs>::word(pass, sequence * pass.tokens + first_row, rows);
+    QueryLoader<Math> loader;
+    loader.load(launch, sequence, kv_head, first_pair + warp, all_pairs, 4 * lane);
     // Copies that are under way before the first step is computed. Those that all rows see all of
     // do not wait for the masks.
     const int ahead = max(launch.stages - 1, 1);
@@ -262,8 +275,14 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
                   i % (columns - key_width)] = Element(0.0f);
         }
     }
-    const std::uint32_t word = Sight<kPairs>::word(pass, sequence * pass.tokens + first_row, rows);
-    put_queries<Math>(launch, queries, sequence, kv_head, first_pair, pairs);
+    loader.store(launch, queries, warp, 4 * lane);
+    for (int pair = warp; pair < kPairs; pair += kWarps) {
+        constexpr int kBatch = QueryLoader<Math>::kTogether * QueryLoader<Math>::kStep;
+        for (int begin = 4 * lane + (pair == warp ? kBatch : 0); begin < columns; begin += kBatch) {
+            loader.load(launch, sequence, kv_head, first_pair + pair, all_pairs, begin);
+            loader.store(launch, queries, pair, begin);
+        }
+    }
     sight.prepare(word, committed, rows, first_position);
     const int steps = sight.steps;
     if (steps == 0) return;
@@ -340,10 +359,11 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) {
             most[i] = fmaxf(most[i], maximum[i]);
-            const float weight =
-                lane < count[i] && most[i] != kNothing ? exp2f(score[i] - most[i]) : 0.0f;
+            // Scores of -infinity alone: nothing is known yet, weights are 0.
+            const float base = most[i] == kNothing ? 0.0f : most[i];
+            const float weight = power_of_two(score[i] - base);
             Math::put_weight(weights, warp + i * kWarps, lane, weight);
-            const float correction = most[i] == maximum[i] ? 1.0f : exp2f(maximum[i] - most[i]);
+            const float correction = power_of_two(maximum[i] - base);
             total[i] = fmaf(total[i], correction, weight);
             maximum[i] = most[i];
             if (lane == 0) {

@@ -26,9 +26,9 @@ namespace draftboard::backend::cuda {
 /// A team of 8 warps computes scores and sums of its share of the pairs.
 inline constexpr int kTeamThreads = 256;
 inline constexpr int kQuarters = 4;
-/// Floats between the partial scores of two pairs; odd, so that lanes that write different pairs
-/// meet in few banks.
-inline constexpr int kScoreStride = kTile + 1;
+/// Floats between the partial scores of two pairs; 4 beyond a multiple of 16, so that the lanes of
+/// a matrix product's result meet in no bank.
+inline constexpr int kScoreStride = kTile + 4;
 
 __host__ __device__ inline int padded(int width, int to) { return (width + to - 1) / to * to; }
 
@@ -64,7 +64,7 @@ struct HalfMath {
     static constexpr int kOwn = kBlocks / kTeams;  ///< blocks of pairs of a team
     static constexpr int kWeightStride = kTile + 8;
     /// Matrices of the key that are loaded before the first is used, as registers allow.
-    static constexpr int kAhead = kOwn >= 4 || kColumns == 1 ? 2 : kOwn == 2 ? 3 : 5;
+    static constexpr int kAhead = kOwn >= 4 ? 1 : kOwn == 2 || kColumns == 1 ? 2 : 5;
 
     float sum_[kColumns][kOwn][4] = {};
 

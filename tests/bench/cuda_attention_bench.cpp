@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <random>
 #include <vector>
@@ -191,7 +192,10 @@ void time_delta_net(int m, char* memory, double ceiling) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+    // With a context and a number of rows: attention of these alone, for a profiler.
+    const int only_context = argc > 2 ? std::atoi(argv[1]) : 0;
+    const int only_m = argc > 2 ? std::atoi(argv[2]) : 0;
     int gpus = 0;
     if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {
         std::fprintf(stderr, "no GPU\n");
@@ -223,9 +227,13 @@ int main() {
     const Shape qwen{"GQA 32/4 dim 128 bf16", 32, 4, 128, 128, false, CacheFormat::bf16};
     for (const Shape& shape : {kimi, qwen}) {
         for (const std::int64_t context : {1024, 16384, 65536}) {
-            for (const int m : {1, 4, 8}) time_attention(shape, context, m, halves, ceiling);
+            for (const int m : {1, 4, 8}) {
+                if (only_m != 0 && (m != only_m || context != only_context)) continue;
+                time_attention(shape, context, m, halves, ceiling);
+            }
         }
     }
+    if (only_m != 0) return 0;
     time_attention({"MLA 8 heads 512+64 fp32", 8, 1, 576, 512, true, CacheFormat::fp32}, 16384, 1,
                    floats, ceiling);
     time_attention({"GQA 32/4 dim 128 fp32", 32, 4, 128, 128, false, CacheFormat::fp32}, 16384, 1,

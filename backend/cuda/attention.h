@@ -19,7 +19,8 @@
 
 namespace draftboard::backend::cuda {
 
-inline constexpr int kSplit = 256;
+/// Small enough that a short context is spread over many multiprocessors, large enough that partial results stay a tenth of a long one's bytes.
+inline constexpr int kSplit = 128;
 
 /// Device memory for the partial results of `rows` rows of `heads` heads, each `value_width` numbers wide, bytes.
 [[nodiscard]] std::int64_t attention_workspace_bytes(int rows, int heads, int value_width, std::int64_t max_visible);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The partial results of attention's splits put together; the formula and its order are in attention_combine.h.
+// The partial results of attention's splits put together; the formula and its order are in
+// attention_combine.h.
 #include "backend/cuda/attention_combine.h"
 
 #include <algorithm>
@@ -19,21 +20,24 @@ constexpr int kColumns = 32;  ///< value columns a block, 4 a thread
 constexpr int kThreads = kLanes * kColumns / 4;
 
 /// Block x: row * heads + head, y: 32 value columns. Thread: 4 columns of every 32nd split.
-__global__ void __launch_bounds__(kThreads) combine_kernel(PassView pass, int heads, int value_width, AttentionPartials partials, int splits,
-                                                           float* output) {
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(PassView pass, int heads, int value_width, AttentionPartials partials,
+                   int splits, float* output) {
     __shared__ float maxima[kThreads / 32];
     __shared__ float4 sums[kLanes][kColumns / 4];
     __shared__ float totals[kLanes];
     const std::int64_t pair = blockIdx.x;
     const int row = static_cast<int>(pair / heads);
-    const int visible = visible_positions(pass, row / pass.tokens, pass.masks + std::int64_t{row} * kMaskWords);
+    const int visible =
+        visible_positions(pass, row / pass.tokens, pass.masks + std::int64_t{row} * kMaskWords);
     const int count = min((visible + kSplit - 1) / kSplit, splits);
     const float2* weights = partials.weights + pair * splits;
     const int thread = static_cast<int>(threadIdx.x);
 
     float most = -INFINITY;
     for (int i = thread; i < count; i += kThreads) most = fmaxf(most, weights[i].x);
-    for (int distance = 16; distance > 0; distance /= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, distance));
+    for (int distance = 16; distance > 0; distance /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, distance));
     if (thread % 32 == 0) maxima[thread / 32] = most;
     __syncthreads();
     for (int w = 0; w < kThreads / 32; ++w) most = fmaxf(most, maxima[w]);
@@ -53,7 +57,8 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(PassView pass, int he
                 sum = {factor * v.x, factor * v.y, factor * v.z, factor * v.w};
                 total = factor * weight.y;
             } else {
-                sum = {fmaf(factor, v.x, sum.x), fmaf(factor, v.y, sum.y), fmaf(factor, v.z, sum.z), fmaf(factor, v.w, sum.w)};
+                sum = {fmaf(factor, v.x, sum.x), fmaf(factor, v.y, sum.y), fmaf(factor, v.z, sum.z),
+                       fmaf(factor, v.w, sum.w)};
                 total = fmaf(factor, weight.y, total);
             }
         }
@@ -68,30 +73,40 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(PassView pass, int he
         total += totals[i];
     }
     const float factor = 1.0f / total;
-    *reinterpret_cast<float4*>(output + pair * value_width + column) = {sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor};
+    *reinterpret_cast<float4*>(output + pair * value_width + column) = {
+        sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor};
 }
 
 }  // namespace
 
-int attention_splits(std::int64_t max_visible) { return static_cast<int>(std::max<std::int64_t>((max_visible + kSplit - 1) / kSplit, 1)); }
+int attention_splits(std::int64_t max_visible) {
+    return static_cast<int>(std::max<std::int64_t>((max_visible + kSplit - 1) / kSplit, 1));
+}
 
-AttentionPartials attention_partials(void* workspace, int rows, int heads, int value_width, int splits) {
+AttentionPartials attention_partials(void* workspace, int rows, int heads, int value_width,
+                                     int splits) {
     AttentionPartials partials;
     partials.sums = static_cast<float*>(workspace);
-    partials.weights = reinterpret_cast<float2*>(partials.sums + std::int64_t{rows} * heads * splits * value_width);
+    partials.weights = reinterpret_cast<float2*>(partials.sums +
+                                                 std::int64_t{rows} * heads * splits * value_width);
     return partials;
 }
 
-std::int64_t attention_workspace_bytes(int rows, int heads, int value_width, std::int64_t max_visible) {
+std::int64_t attention_workspace_bytes(int rows, int heads, int value_width,
+                                       std::int64_t max_visible) {
     const int splits = attention_splits(max_visible);
     if (splits == 1) return 0;
-    return std::int64_t{rows} * heads * splits * (std::int64_t{value_width} * 4 + static_cast<std::int64_t>(sizeof(float2)));
+    return std::int64_t{rows} * heads * splits *
+           (std::int64_t{value_width} * 4 + static_cast<std::int64_t>(sizeof(float2)));
 }
 
-void combine_attention(const PassView& pass, int heads, int value_width, const AttentionPartials& partials, int splits, float* output,
+void combine_attention(const PassView& pass, int heads, int value_width,
+                       const AttentionPartials& partials, int splits, float* output,
                        cudaStream_t stream) {
-    const dim3 grid(static_cast<unsigned>(pass.rows() * heads), static_cast<unsigned>((value_width + kColumns - 1) / kColumns));
-    combine_kernel<<<grid, kThreads, 0, stream>>>(pass, heads, value_width, partials, splits, output);
+    const dim3 grid(static_cast<unsigned>(pass.rows() * heads),
+                    static_cast<unsigned>((value_width + kColumns - 1) / kColumns));
+    combine_kernel<<<grid, kThreads, 0, stream>>>(pass, heads, value_width, partials, splits,
+                                                  output);
     check_launch("combine_kernel");
 }
 

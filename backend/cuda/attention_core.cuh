@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The attention kernel that attention_gqa.cu and attention_mla.cu launch, and how it is launched. A block has one split of the positions
-// (kSplit), one kv head of one sequence, and up to 32 pairs of row and query head; it walks the split in steps of kTile positions:
+// The attention kernel that attention_gqa.cu and attention_mla.cu launch, and how it is launched. A
+// block has one split of the positions (kSplit), one kv head of one sequence, and up to 32 pairs of
+// row and query head; it walks the split in steps of kTile positions:
 //
-//   copy a later step's keys and values into shared memory (cp.async, up to kMaxStages of them under way) | scores | softmax, a warp a pair, a lane a
-//   position | sums
+//   copy a later step's keys and values into shared memory (cp.async, up to kMaxStages of them
+//   under way) | scores | softmax, a warp a pair, a lane a position | sums
 //
-// and leaves the maximum, the sum of weights and the weighted sum of values of each pair for attention_combine.cu, or the output where no row
-// can see more than one split. A step's arithmetic is in attention_math.cuh, what rows see in attention_slots.cuh.
+// and leaves the maximum, the sum of weights and the weighted sum of values of each pair for
+// attention_combine.cu, or the output where no row can see more than one split. A step's arithmetic
+// is in attention_math.cuh, what rows see in attention_slots.cuh.
 //
-// Shared memory: stages x kTile x (key + value width) x cache bytes, queries 4 bytes a number, scores. Weights are base-2: scale holds log2 e.
+// Shared memory: stages x kTile x (key + value width) x cache bytes, queries 4 bytes a number,
+// scores. Weights are base-2: scale holds log2 e.
 
 #include <cstdint>
 #include <stdexcept>
@@ -39,13 +42,23 @@ struct AttentionLaunch {
     int splits = 0;
     int groups = 0;  ///< of pairs, a kv head
     int stages = 0;
+    int lanes_log2 = 0;  ///< threads that copy a row
     float* output = nullptr;
     AttentionPartials partials;
 };
 
-/// 16 bytes, or zeros.
-__device__ inline void copy16(void* to, const void* from, bool exists) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(exists ? 16 : 0) : "memory");
+/// 16 bytes, the first `bytes` of them copied, the others zeros.
+__device__ inline void copy16(std::uint32_t to, const void* from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+                 : "memory");
+}
+__device__ inline void end_copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// 2^x, exact for whole x, else within 2^-22; numbers below 2^-126 are 0.
+__device__ inline float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 /// Until at most stages - 2 copies are under way: the oldest is there. One stage: until none is.
@@ -62,64 +75,139 @@ __device__ inline void wait_for_copy(int stages) {
 /// Numbers of the tiles of one stage.
 template <class Math, bool kSharedValues>
 __host__ __device__ inline int stage_elements(int key_width, int value_width) {
-    return kTile * (Math::tile_stride(key_width) + (kSharedValues ? 0 : Math::tile_stride(value_width)));
+    return kTile *
+           (Math::key_stride(key_width) + (kSharedValues ? 0 : Math::value_stride(value_width)));
 }
 
 template <class Math, bool kSharedValues>
 inline int attention_shared_bytes(int key_width, int value_width, int stages) {
-    return stages * stage_elements<Math, kSharedValues>(key_width, value_width) * static_cast<int>(sizeof(typename Math::Element)) +
-           Math::query_bytes(key_width) + kQuarters * Math::kPairs * kScoreStride * 4 + Math::weight_bytes();
+    return stages * stage_elements<Math, kSharedValues>(key_width, value_width) *
+               static_cast<int>(sizeof(typename Math::Element)) +
+           Math::query_bytes(key_width) + kQuarters * Math::kPairs * kScoreStride * 4 +
+           Math::weight_bytes();
 }
 
-/// Copies a step's keys (and values) of one kv head into a stage: a warp a row. `keys` and `values` point at slot 0.
-template <class Math, bool kSharedValues, class Rows>
-__device__ void copy_step(const AttentionLaunch& launch, const Rows& sight, const Step& step, const typename Math::Element* keys,
-                          const typename Math::Element* values, typename Math::Element* stage) {
+/// Copies steps of one kv head into shared memory. `lanes` threads, a power of two, share a row.
+template <class Math, bool kSharedValues>
+struct StepCopier {
     using Element = typename Math::Element;
-    constexpr int kEach = 16 / sizeof(Element);
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    Element* value_tile = stage + kTile * Math::tile_stride(launch.key_width);
-    for (int row = static_cast<int>(threadIdx.x / 32); row < kTile; row += Math::kThreads / 32) {
-        const std::int64_t slot = sight.slot(step.owner, step.first + row);
-        const std::int64_t at = slot < 0 ? 0 : slot * launch.cache.slot_width;
-        Element* to = stage + row * Math::tile_stride(launch.key_width);
-        for (int c = lane * kEach; c < launch.key_width; c += 32 * kEach) copy16(to + c, keys + at + c, slot >= 0);
-        if (kSharedValues) continue;
-        to = value_tile + row * Math::tile_stride(launch.value_width);
-        for (int c = lane * kEach; c < launch.value_width; c += 32 * kEach) copy16(to + c, values + at + c, slot >= 0);
-    }
-}
+    static constexpr int kEach = 16 / sizeof(Element);
+    const char* keys = nullptr;  ///< slot 0, this thread's first 16 bytes
+    const char* values = nullptr;
+    std::int64_t slot_bytes = 0;
+    int key_stride = 0;  ///< bytes from row to row of a tile
+    int value_stride = 0;
+    int lanes = 0;
+    int row = 0;   ///< the thread's first
+    int rows = 0;  ///< of all threads at a time
+    int key_chunks = 0;
+    int value_chunks = 0;
+    int chunk = 0;  ///< the thread's first
 
-/// The queries of the block's pairs, several loads under way at a time.
-template <class Math>
-__device__ void put_queries(const AttentionLaunch& launch, void* queries, int sequence, int kv_head, int first_pair, int pairs) {
-    constexpr int kTogether = 5;
-    const int quads = Math::query_columns(launch.key_width) / 4;
-    const int heads_a_kv = launch.heads / launch.kv_heads;
-    for (int begin = static_cast<int>(threadIdx.x); begin < Math::kPairs * quads; begin += kTogether * Math::kThreads) {
-        float4 v[kTogether];
+    __device__ StepCopier(const AttentionLaunch& launch, int sequence, int kv_head) {
+        const std::int64_t start = launch.pass.slots[sequence] * launch.cache.sequence_stride +
+                                   std::int64_t{kv_head} * launch.key_width;
+        lanes = 1 << launch.lanes_log2;
+        chunk = static_cast<int>(threadIdx.x) & (lanes - 1);
+        row = static_cast<int>(threadIdx.x) >> launch.lanes_log2;
+        rows = Math::kThreads >> launch.lanes_log2;
+        keys = static_cast<const char*>(launch.cache.keys) + start * sizeof(Element) + chunk * 16;
+        values =
+            static_cast<const char*>(launch.cache.values) + start * sizeof(Element) + chunk * 16;
+        slot_bytes = launch.cache.slot_width * static_cast<std::int64_t>(sizeof(Element));
+        key_stride = Math::key_stride(launch.key_width) * static_cast<int>(sizeof(Element));
+        value_stride = Math::value_stride(launch.value_width) * static_cast<int>(sizeof(Element));
+        key_chunks = launch.key_width / kEach;
+        value_chunks = launch.value_width / kEach;
+    }
+
+    template <class Rows>
+    __device__ void start(const Rows& sight, const Step& step, std::uint32_t stage) const {
+        if (step.owner == kAllRows && key_chunks <= kPieces * 32) {
+            start_together(step.first, stage);
+            return;
+        }
+        for (int r = row; r < kTile; r += rows) {
+            const std::int64_t slot = sight.slot(step.owner, step.first + r);
+            const std::int64_t at = (slot < 0 ? 0 : slot) * slot_bytes;
+            const int bytes = slot < 0 ? 0 : 16;
+            copy_row(keys + at, key_chunks, stage + r * key_stride + chunk * 16, bytes);
+            if (kSharedValues) continue;
+            copy_row(values + at, value_chunks,
+                     stage + kTile * key_stride + r * value_stride + chunk * 16, bytes);
+        }
+    }
+
+   private:
+    /// Pieces of a row that a thread copies without a loop where a warp shares the row.
+    static constexpr int kPieces = sizeof(Element) == 2 ? 3 : 5;
+
+    /// Slots are positions: the common case, with few instructions.
+    __device__ void start_together(int first, std::uint32_t stage) const {
+        const char* key = keys + (first + row) * slot_bytes;
+        const char* value = values + (first + row) * slot_bytes;
+        std::uint32_t key_to = stage + row * key_stride + chunk * 16;
+        std::uint32_t value_to = stage + kTile * key_stride + row * value_stride + chunk * 16;
+        for (int r = row; r < kTile; r += rows) {
 #pragma unroll
-        for (int j = 0; j < kTogether; ++j) {
-            const int pair = (begin + j * Math::kThreads) / quads;
-            const int column = (begin + j * Math::kThreads) % quads * 4;
-            const int row = sequence * launch.pass.tokens + (first_pair + pair) / heads_a_kv;
-            const int head = kv_head * heads_a_kv + (first_pair + pair) % heads_a_kv;
-            v[j] = {0, 0, 0, 0};
-            if (pair < pairs && column < launch.key_width) {
-                v[j] = *reinterpret_cast<const float4*>(launch.query + (std::int64_t{row} * launch.heads + head) * launch.key_width + column);
+            for (int j = 0; j < kPieces; ++j) {
+                if (chunk + 32 * j < key_chunks) copy16(key_to + 512 * j, key + 512 * j, 16);
+                if (!kSharedValues && chunk + 32 * j < value_chunks)
+                    copy16(value_to + 512 * j, value + 512 * j, 16);
             }
-        }
-#pragma unroll
-        for (int j = 0; j < kTogether; ++j) {
-            const int item = begin + j * Math::kThreads;
-            if (item < Math::kPairs * quads) Math::put_query(queries, launch.key_width, item / quads, item % quads * 4, v[j]);
+            key += rows * slot_bytes;
+            value += rows * slot_bytes;
+            key_to += rows * key_stride;
+            value_to += rows * value_stride;
         }
     }
-}
+    __device__ void copy_row(const char* from, int chunks, std::uint32_t to, int bytes) const {
+        for (int c = chunk; c < chunks; c += lanes, from += lanes * 16, to += lanes * 16) {
+            copy16(to, from, bytes);
+        }
+    }
+};
 
-/// Grid: x kv heads * groups, y splits, z sequences. Bytes of a block: kSplit x (key + value width) x cache bytes; flops: attention_math.cuh.
+/// The queries of the block's pairs on their way into shared memory, a warp a pair, several loads
+/// under way at a time.
+template <class Math>
+struct QueryLoader {
+    static constexpr int kTogether = 5;
+    static constexpr int kStep = 4 * 32;
+    float4 v[kTogether];
+
+    /// Numbers from `begin` on, every 128th 4; 0 where the pair does not exist or its query has
+    /// ended.
+    __device__ void load(const AttentionLaunch& launch, int sequence, int kv_head, int pair,
+                         int pairs, int begin) {
+        const int heads_a_kv = launch.heads / launch.kv_heads;
+        const int row = sequence * launch.pass.tokens + pair / heads_a_kv;
+        const int head = kv_head * heads_a_kv + pair % heads_a_kv;
+        const float* query =
+            launch.query + (std::int64_t{row} * launch.heads + head) * launch.key_width;
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+            const int column = begin + j * kStep;
+            v[j] = {0, 0, 0, 0};
+            if (pair < pairs && column < launch.key_width)
+                v[j] = *reinterpret_cast<const float4*>(query + column);
+        }
+    }
+    __device__ void store(const AttentionLaunch& launch, void* queries, int pair, int begin) const {
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+            const int column = begin + j * kStep;
+            if (column < Math::query_columns(launch.key_width))
+                Math::put_query(queries, launch.key_width, pair, column, v[j]);
+        }
+    }
+};
+
+/// Grid: x kv heads * groups, y splits, z sequences. Bytes of a block: kSplit x (key + value width)
+/// x cache bytes; flops: attention_math.cuh.
 template <class Math, bool kSharedValues, int kBlocksAnSm>
-__global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm) attention_kernel(const __grid_constant__ AttentionLaunch launch) {
+__global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
+    attention_kernel(const __grid_constant__ AttentionLaunch launch) {
     using Element = typename Math::Element;
     constexpr int kPairs = Math::kPairs;
     constexpr int kWarps = Math::kThreads / 32;
@@ -139,7 +227,8 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm) attention_kernel(
     const int kv_head = static_cast<int>(blockIdx.x) / launch.groups;
     const int first_pair = static_cast<int>(blockIdx.x) % launch.groups * kPairs;
     const int heads_a_kv = launch.heads / launch.kv_heads;
-    const int pairs = min(kPairs, pass.tokens * heads_a_kv - first_pair);
+    const int all_pairs = pass.tokens * heads_a_kv;
+    const int pairs = min(kPairs, all_pairs - first_pair);
     const int first_row = first_pair / heads_a_kv;  // within the sequence
     const int rows = (first_pair + pairs - 1) / heads_a_kv - first_row + 1;
     const int first_position = split * kSplit;
@@ -152,51 +241,68 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm) attention_kernel(
     const int value_width = launch.value_width;
     const int stage_size = stage_elements<Math, kSharedValues>(key_width, value_width);
     auto* tiles = reinterpret_cast<Element*>(memory);
-    unsigned char* queries = memory + launch.stages * stage_size * static_cast<int>(sizeof(Element));
+    unsigned char* queries =
+        memory + launch.stages * stage_size * static_cast<int>(sizeof(Element));
     auto* partial = reinterpret_cast<float*>(queries + Math::query_bytes(key_width));
     void* weights = partial + kQuarters * kPairs * kScoreStride;
 
-    const std::int64_t start = pass.slots[sequence] * launch.cache.sequence_stride + std::int64_t{kv_head} * key_width;
-    const auto* keys = static_cast<const Element*>(launch.cache.keys) + start;
-    const auto* values = kSharedValues ? keys : static_cast<const Element*>(launch.cache.values) + start;
-
+    const StepCopier<Math, kSharedValues> copier(launch, sequence, kv_head);
+    const std::uint32_t tiles_address = shared_address(tiles);
     const auto copy = [&](const Step& step, int stage) {
-        copy_step<Math, kSharedValues>(launch, sight, step, keys, values, tiles + stage * stage_size);
+        copier.start(sight, step,
+                     tiles_address + stage * stage_size * static_cast<int>(sizeof(Element)));
     };
-    // Copies that are under way before the first step is computed. Those that all rows see all of do not wait for the masks.
+    // Asked for before the copies, which would be ahead of them.
+    const std::uint32_t word = Sight<kPairs>::word(pass, sequence * pass.tokens + first_row, rows);
+    QueryLoader<Math> loader;
+    loader.load(launch, sequence, kv_head, first_pair + warp, all_pairs, 4 * lane);
+    // Copies that are under way before the first step is computed. Those that all rows see all of
+    // do not wait for the masks.
     const int ahead = max(launch.stages - 1, 1);
     int begun = 0;
-    for (; begun < ahead && begun < kTilesOfSplit && first_position + (begun + 1) * kTile <= committed; ++begun) {
+    for (; begun < ahead && begun < kTilesOfSplit &&
+           first_position + (begun + 1) * kTile <= committed;
+         ++begun) {
         copy({first_position + begun * kTile, kAllRows}, begun);
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        end_copy_group();
     }
 
     const int columns = Math::query_columns(key_width);
     if (columns > key_width) {  // zeros beside the keys, where products reach
-        for (int i = static_cast<int>(threadIdx.x); i < launch.stages * kTile * (columns - key_width); i += Math::kThreads) {
+        for (int i = static_cast<int>(threadIdx.x);
+             i < launch.stages * kTile * (columns - key_width); i += Math::kThreads) {
             const int row = i / (columns - key_width);
-            tiles[row / kTile * stage_size + row % kTile * Math::tile_stride(key_width) + key_width + i % (columns - key_width)] = Element(0.0f);
+            tiles[row / kTile * stage_size + row % kTile * Math::key_stride(key_width) + key_width +
+                  i % (columns - key_width)] = Element(0.0f);
         }
     }
-    const std::uint32_t word = Sight<kPairs>::word(pass, sequence * pass.tokens + first_row, rows);
-    put_queries<Math>(launch, queries, sequence, kv_head, first_pair, pairs);
+    loader.store(launch, queries, warp, 4 * lane);
+    for (int pair = warp; pair < kPairs; pair += kWarps) {
+        constexpr int kBatch = QueryLoader<Math>::kTogether * QueryLoader<Math>::kStep;
+        for (int begin = 4 * lane + (pair == warp ? kBatch : 0); begin < columns; begin += kBatch) {
+            loader.load(launch, sequence, kv_head, first_pair + pair, all_pairs, begin);
+            loader.store(launch, queries, pair, begin);
+        }
+    }
     sight.prepare(word, committed, rows, first_position);
-    if (sight.steps == 0) return;
+    const int steps = sight.steps;
+    if (steps == 0) return;
     const auto step_at = [&](int index) {
         Step step = sight.at(index);
         step.first += first_position;
         return step;
     };
     for (; begun < ahead; ++begun) {
-        if (begun < sight.steps) copy(step_at(begun), begun);
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        if (begun < steps) copy(step_at(begun), begun);
+        end_copy_group();
     }
 
     Math math;
     float maximum[kOwn];  // of pair warp + i * kWarps
-    float total[kOwn];
-    int own_row[kOwn];  // of the block, -1: there is no such pair
+    float total[kOwn];    // of the lane's positions
+    int own_row[kOwn];    // of the block, -1: there is no such pair
     int visible[kOwn];
+    bool chain[kOwn];
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
         const int pair = warp + i * kWarps;
@@ -204,24 +310,31 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm) attention_kernel(
         total[i] = 0;
         own_row[i] = pair < pairs ? (first_pair + pair) / heads_a_kv - first_row : -1;
         visible[i] = pair < pairs ? sight.visible[own_row[i]] : 0;
+        chain[i] = pair < pairs && sight.chain[own_row[i]];
         if (lane == 0) {
             const int row = sequence * pass.tokens + first_row + own_row[i];
-            places[pair] = visible[i] > first_position ? row * launch.heads + kv_head * heads_a_kv + (first_pair + pair) % heads_a_kv : -1;
+            places[pair] = visible[i] > first_position ? row * launch.heads + kv_head * heads_a_kv +
+                                                             (first_pair + pair) % heads_a_kv
+                                                       : -1;
         }
     }
-    for (int index = 0; index < sight.steps; ++index) {
+    int stage = 0;
+    int next_stage = launch.stages > 1 ? ahead : 0;
+    for (int index = 0; index < steps; ++index) {
         const Step step = step_at(index);
-        const Element* tile = tiles + index % launch.stages * stage_size;
+        const Element* tile = tiles + stage * stage_size;
+        stage = stage + 1 < launch.stages ? stage + 1 : 0;
         wait_for_copy(launch.stages);
         __syncthreads();  // this step's tile is there, and everyone is done with the one before
         if (launch.stages > 1) {
-            const int next = index + ahead;
-            if (next < sight.steps) copy(step_at(next), next % launch.stages);
-            asm volatile("cp.async.commit_group;" ::: "memory");
+            if (index + ahead < steps) copy(step_at(index + ahead), next_stage);
+            end_copy_group();
+            next_stage = next_stage + 1 < launch.stages ? next_stage + 1 : 0;
         }
         Math::scores(tile, queries, key_width, partial);
         __syncthreads();
-        // All pairs of the warp side by side; a pair that takes no part has scores of -infinity and keeps what it has, bit for bit.
+        // All pairs of the warp side by side; a pair that takes no part has scores of -infinity and
+        // keeps what it has, bit for bit.
         float score[kOwn];
         float most[kOwn];
         int count[kOwn];
@@ -229,34 +342,30 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm) attention_kernel(
         for (int i = 0; i < kOwn; ++i) {
             const float* s = partial + (warp + i * kWarps) * kScoreStride + lane;
             constexpr int kNext = kPairs * kScoreStride;
-            const bool takes_part = own_row[i] >= 0 && sight.takes_part(own_row[i], step.owner);
+            // A pair that does not exist sees nothing, whatever its row says.
+            const bool takes_part = step.owner == kAllRows || step.owner == own_row[i] ||
+                                    (step.owner == kChainRows && chain[i]);
             count[i] = takes_part ? min(max(visible[i] - step.first, 0), kTile) : 0;
-            score[i] = lane < count[i] ? ((s[0] + s[kNext]) + (s[2 * kNext] + s[3 * kNext])) * launch.scale : kNothing;
+            score[i] = lane < count[i]
+                           ? ((s[0] + s[kNext]) + (s[2 * kNext] + s[3 * kNext])) * launch.scale
+                           : kNothing;
             most[i] = score[i];
         }
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2) {
 #pragma unroll
-            for (int i = 0; i < kOwn; ++i) most[i] = fmaxf(most[i], __shfl_xor_sync(0xFFFFFFFFu, most[i], distance));
+            for (int i = 0; i < kOwn; ++i)
+                most[i] = fmaxf(most[i], __shfl_xor_sync(0xFFFFFFFFu, most[i], distance));
         }
-        float weight[kOwn];
-        float sum[kOwn];
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) {
             most[i] = fmaxf(most[i], maximum[i]);
-            weight[i] = lane < count[i] && most[i] != kNothing ? exp2f(score[i] - most[i]) : 0.0f;
-            sum[i] = weight[i];
-            Math::put_weight(weights, warp + i * kWarps, lane, weight[i]);
-        }
-#pragma unroll
-        for (int distance = 16; distance > 0; distance /= 2) {
-#pragma unroll
-            for (int i = 0; i < kOwn; ++i) sum[i] += __shfl_xor_sync(0xFFFFFFFFu, sum[i], distance);
-        }
-#pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
-            const float correction = most[i] == maximum[i] ? 1.0f : exp2f(maximum[i] - most[i]);
-            total[i] = fmaf(total[i], correction, sum[i]);
+            // Scores of -infinity alone: nothing is known yet, weights are 0.
+            const float base = most[i] == kNothing ? 0.0f : most[i];
+            const float weight = power_of_two(score[i] - base);
+            Math::put_weight(weights, warp + i * kWarps, lane, weight);
+            const float correction = power_of_two(maximum[i] - base);
+            total[i] = fmaf(total[i], correction, weight);
             maximum[i] = most[i];
             if (lane == 0) {
                 corrections[warp + i * kWarps] = correction;
@@ -264,17 +373,21 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm) attention_kernel(
             }
         }
         __syncthreads();
-        const int value_stride = kSharedValues ? Math::tile_stride(key_width) : Math::tile_stride(value_width);
-        math.accumulate(kSharedValues ? tile : tile + kTile * Math::tile_stride(key_width), value_stride, value_width, weights, corrections, counts);
-        if (launch.stages == 1 && index + 1 < sight.steps) {
+        const int value_stride =
+            kSharedValues ? Math::key_stride(key_width) : Math::value_stride(value_width);
+        math.accumulate(kSharedValues ? tile : tile + kTile * Math::key_stride(key_width),
+                        value_stride, value_width, weights, corrections, counts);
+        if (launch.stages == 1 && index + 1 < steps) {
             __syncthreads();
             copy(step_at(index + 1), 0);
-            asm volatile("cp.async.commit_group;" ::: "memory");
+            end_copy_group();
         }
     }
-    if (lane == 0) {
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
+    for (int i = 0; i < kOwn; ++i) {
+        for (int distance = 16; distance > 0; distance /= 2)
+            total[i] += __shfl_xor_sync(0xFFFFFFFFu, total[i], distance);
+        if (lane == 0) {
             maxima[warp + i * kWarps] = maximum[i];
             totals[warp + i * kWarps] = total[i];
         }
@@ -282,82 +395,116 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm) attention_kernel(
     __syncthreads();
     if (launch.splits == 1) {
         math.finish(value_width, [&](int pair, int column, float value) {
-            if (places[pair] >= 0) launch.output[std::int64_t{places[pair]} * value_width + column] = value * (1.0f / totals[pair]);
+            if (places[pair] >= 0)
+                launch.output[std::int64_t{places[pair]} * value_width + column] =
+                    value * (1.0f / totals[pair]);
         });
         return;
     }
     math.finish(value_width, [&](int pair, int column, float value) {
-        if (places[pair] >= 0) launch.partials.sums[(std::int64_t{places[pair]} * launch.splits + split) * value_width + column] = value;
+        if (places[pair] >= 0)
+            launch.partials
+                .sums[(std::int64_t{places[pair]} * launch.splits + split) * value_width + column] =
+                value;
     });
     const int thread = static_cast<int>(threadIdx.x);
     if (thread < kPairs && places[thread] >= 0) {
-        launch.partials.weights[std::int64_t{places[thread]} * launch.splits + split] = {maxima[thread], totals[thread]};
+        launch.partials.weights[std::int64_t{places[thread]} * launch.splits + split] = {
+            maxima[thread], totals[thread]};
     }
 }
 
 struct SharedMemory {
-    int a_block = 0;           ///< bytes
+    int a_block = 0;  ///< bytes
     int a_multiprocessor = 0;
 };
 
-/// False where the block's shared memory does not fit. As many stages as leave room for kBlocksAnSm blocks, two if that is none.
+/// False where the block's shared memory does not fit. As many stages as leave room for kBlocksAnSm
+/// blocks, two if that is none.
 template <class Math, bool kSharedValues, int kBlocksAnSm>
 bool launch_attention(AttentionLaunch launch, const SharedMemory& limit, cudaStream_t stream) {
-    const auto bytes = [&](int stages) { return attention_shared_bytes<Math, kSharedValues>(launch.key_width, launch.value_width, stages); };
-    constexpr int kStatic = static_cast<int>(sizeof(Sight<Math::kPairs>)) + 5 * 4 * Math::kPairs + 64;
+    const auto bytes = [&](int stages) {
+        return attention_shared_bytes<Math, kSharedValues>(launch.key_width, launch.value_width,
+                                                           stages);
+    };
+    constexpr int kStatic =
+        static_cast<int>(sizeof(Sight<Math::kPairs>)) + 5 * 4 * Math::kPairs + 64;
     constexpr int kReserved = 1024;  // by the system, a block
     const auto fits = [&](int stages, int blocks) {
-        return bytes(stages) + kStatic <= limit.a_block && blocks * (bytes(stages) + kStatic + kReserved) <= limit.a_multiprocessor;
+        return bytes(stages) + kStatic <= limit.a_block &&
+               blocks * (bytes(stages) + kStatic + kReserved) <= limit.a_multiprocessor;
     };
     launch.stages = kMaxStages;
     while (launch.stages > 2 && !fits(launch.stages, kBlocksAnSm)) --launch.stages;
     while (launch.stages > 0 && !fits(launch.stages, 1)) --launch.stages;
     if (launch.stages == 0) return false;
     const int dynamic = bytes(launch.stages);
+    // As many threads a row as it has 16-byte pieces, a warp at most.
+    const int pieces = launch.key_width * static_cast<int>(sizeof(typename Math::Element)) / 16;
+    launch.lanes_log2 = pieces <= 8 ? 3 : pieces <= 16 ? 4 : 5;
     const int pairs = launch.pass.tokens * (launch.heads / launch.kv_heads);
     launch.groups = (pairs + Math::kPairs - 1) / Math::kPairs;
     const auto kernel = attention_kernel<Math, kSharedValues, kBlocksAnSm>;
     permit_shared_memory(kernel);
-    const dim3 grid(static_cast<unsigned>(launch.kv_heads * launch.groups), static_cast<unsigned>(launch.splits),
+    const dim3 grid(static_cast<unsigned>(launch.kv_heads * launch.groups),
+                    static_cast<unsigned>(launch.splits),
                     static_cast<unsigned>(launch.pass.sequences));
     kernel<<<grid, Math::kThreads, static_cast<std::size_t>(dynamic), stream>>>(launch);
     check_launch("attention_kernel");
     return true;
 }
 
-/// As many pairs a block as there are, up to 32, or as fit. With wide values a block fills a multiprocessor's shared memory: two teams.
+/// As many pairs a block as there are, up to 32, or as fit. With wide values a block fills a
+/// multiprocessor's shared memory: two teams.
 template <bool kSharedValues, int kColumns>
-bool launch_half(const AttentionLaunch& launch, int pairs, const SharedMemory& limit, cudaStream_t stream) {
+bool launch_half(const AttentionLaunch& launch, int pairs, const SharedMemory& limit,
+                 cudaStream_t stream) {
     constexpr int kWide = kColumns >= 2 ? 2 : 1;
     constexpr int kWidest = kColumns == 4 ? 2 : 1;
-    if (pairs > 16 && launch_attention<HalfMath<4, kColumns, kWide>, kSharedValues, 3 - kWide>(launch, limit, stream)) return true;
-    if (pairs > 8 && launch_attention<HalfMath<2, kColumns, kWidest>, kSharedValues, 3 - kWidest>(launch, limit, stream)) return true;
-    return launch_attention<HalfMath<1, kColumns, 1>, kSharedValues, kColumns == 1 ? 3 : 2>(launch, limit, stream);
+    if (pairs > 16 && launch_attention<HalfMath<4, kColumns, kWide>, kSharedValues, 3 - kWide>(
+                          launch, limit, stream))
+        return true;
+    if (pairs > 8 && launch_attention<HalfMath<2, kColumns, kWidest>, kSharedValues, 3 - kWidest>(
+                         launch, limit, stream))
+        return true;
+    return launch_attention < HalfMath<1, kColumns, 1>, kSharedValues,
+           kColumns == 1 ? 3 : 2 > (launch, limit, stream);
 }
 
 template <bool kSharedValues>
-bool launch_float(const AttentionLaunch& launch, int pairs, const SharedMemory& limit, cudaStream_t stream) {
-    if (pairs > 16 && launch_attention<FloatMath<4>, kSharedValues, 1>(launch, limit, stream)) return true;
-    if (pairs > 8 && launch_attention<FloatMath<2>, kSharedValues, 1>(launch, limit, stream)) return true;
+bool launch_float(const AttentionLaunch& launch, int pairs, const SharedMemory& limit,
+                  cudaStream_t stream) {
+    if (pairs > 16 && launch_attention<FloatMath<4>, kSharedValues, 1>(launch, limit, stream))
+        return true;
+    if (pairs > 8 && launch_attention<FloatMath<2>, kSharedValues, 1>(launch, limit, stream))
+        return true;
     return launch_attention<FloatMath<1>, kSharedValues, 2>(launch, limit, stream);
 }
 
 /// Attention of a whole pass. Widths: multiples of 8, values at most 512 wide.
 template <bool kSharedValues>
-void attend(AttentionLaunch launch, std::int64_t max_visible, void* workspace, cudaStream_t stream) {
+void attend(AttentionLaunch launch, std::int64_t max_visible, void* workspace,
+            cudaStream_t stream) {
     if (launch.pass.rows() <= 0 || launch.kv_heads <= 0) return;
-    if (launch.heads % launch.kv_heads != 0 || launch.key_width % 8 != 0 || launch.value_width % 8 != 0 || launch.value_width > 512) {
-        throw std::runtime_error("attention: heads have to be a multiple of the kv heads, widths multiples of 8, values at most 512 wide");
+    if (launch.heads % launch.kv_heads != 0 || launch.key_width % 8 != 0 ||
+        launch.value_width % 8 != 0 || launch.value_width > 512) {
+        throw std::runtime_error(
+            "attention: heads have to be a multiple of the kv heads, widths multiples of 8, values "
+            "at most 512 wide");
     }
     constexpr float kLog2OfE = 1.44269504f;
     launch.scale *= kLog2OfE;
     launch.splits = attention_splits(max_visible);
-    launch.partials = attention_partials(workspace, launch.pass.rows(), launch.heads, launch.value_width, launch.splits);
+    launch.partials = attention_partials(workspace, launch.pass.rows(), launch.heads,
+                                         launch.value_width, launch.splits);
     int device = 0;
     SharedMemory limit;
     check(cudaGetDevice(&device), "cudaGetDevice");
-    check(cudaDeviceGetAttribute(&limit.a_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
-    check(cudaDeviceGetAttribute(&limit.a_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&limit.a_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&limit.a_multiprocessor,
+                                 cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
+          "cudaDeviceGetAttribute");
     const int pairs = launch.pass.tokens * (launch.heads / launch.kv_heads);
     const bool bf16 = launch.cache.format == CacheFormat::bf16;
     const int width = launch.value_width;
@@ -365,8 +512,12 @@ void attend(AttentionLaunch launch, std::int64_t max_visible, void* workspace, c
                      : width <= 128 ? launch_half<kSharedValues, 1>
                      : width <= 256 ? launch_half<kSharedValues, 2>
                                     : launch_half<kSharedValues, 4>;
-    if (!run(launch, pairs, limit, stream)) throw std::runtime_error("attention: a key and value of this width do not fit in shared memory");
-    if (launch.splits > 1) combine_attention(launch.pass, launch.heads, launch.value_width, launch.partials, launch.splits, launch.output, stream);
+    if (!run(launch, pairs, limit, stream))
+        throw std::runtime_error(
+            "attention: a key and value of this width do not fit in shared memory");
+    if (launch.splits > 1)
+        combine_attention(launch.pass, launch.heads, launch.value_width, launch.partials,
+                          launch.splits, launch.output, stream);
 }
 
 }  // namespace draftboard::backend::cuda

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which slots of the cache the rows of one block see, in steps of kTile positions. The counterpart of cpu/attention_slots.h: committed positions are
-// slots of the same number and common to all rows; behind them position committed + j of a row is the slot of its j-th ancestor. Rows
-// whose mask is a prefix (a chain) share their steps all the same; every other row has steps of its own for the uncommitted part.
-// attention_core.cuh walks the steps.
+// Which slots of the cache the rows of one block see, in steps of kTile positions. The counterpart
+// of cpu/attention_slots.h: committed positions are slots of the same number and common to all
+// rows; behind them position committed + j of a row is the slot of its j-th ancestor. Rows whose
+// mask is a prefix (a chain) share their steps all the same; every other row has steps of its own
+// for the uncommitted part. attention_core.cuh walks the steps.
 
 #include <cstdint>
 
@@ -42,7 +43,8 @@ __device__ inline int nth_set_bit(const std::uint32_t* mask, int j) {
 }
 
 /// Number of positions that a row sees.
-__device__ inline int visible_positions(const PassView& pass, int sequence, const std::uint32_t* mask) {
+__device__ inline int visible_positions(const PassView& pass, int sequence,
+                                        const std::uint32_t* mask) {
     int count = pass.committed[sequence];
     for (int w = 0; w < kMaskWords; ++w) count += __popc(mask[w]);
     return count;
@@ -68,12 +70,17 @@ struct Sight {
     int steps;
     std::uint16_t step[kTilesOfSplit * (kRows + 1)];  ///< tile * 256 + owner + 2
 
-    /// By all threads of the block, at least 8 kRows of them; `rows` <= kRows rows. word(): loaded early, so that what lies between hides its latency.
-    [[nodiscard]] __device__ static std::uint32_t word(const PassView& pass, int first_row, int rows) {
+    /// By all threads of the block, at least 8 kRows of them; `rows` <= kRows rows. word(): loaded
+    /// early, so that what lies between hides its latency.
+    [[nodiscard]] __device__ static std::uint32_t word(const PassView& pass, int first_row,
+                                                       int rows) {
         const int thread = static_cast<int>(threadIdx.x);
-        return thread < rows * kMaskWords ? pass.masks[std::int64_t{first_row} * kMaskWords + thread] : 0u;
+        return thread < rows * kMaskWords
+                   ? pass.masks[std::int64_t{first_row} * kMaskWords + thread]
+                   : 0u;
     }
-    __device__ void prepare(std::uint32_t word, int committed_positions, int rows, int first_position) {
+    __device__ void prepare(std::uint32_t word, int committed_positions, int rows,
+                            int first_position) {
         const int thread = static_cast<int>(threadIdx.x);
         if (thread < rows * kMaskWords) masks[thread / kMaskWords][thread % kMaskWords] = word;
         if (thread == 0) committed = committed_positions;
@@ -94,20 +101,19 @@ struct Sight {
         const int code = step[index];
         return {code / 256 * kTile, code % 256 - 2};
     }
-    /// Whether a row has positions in a step.
-    [[nodiscard]] __device__ bool takes_part(int row, int owner) const {
-        return owner == kAllRows || owner == row || (owner == kChainRows && chain[row]);
-    }
     /// The slot at a position, -1 where no row of the step sees it.
     [[nodiscard]] __device__ std::int64_t slot(int owner, int position) const {
         if (owner == kAllRows) return position;
         if (owner == kChainRows) return position < chain_visible ? position : -1;
         if (position >= visible[owner]) return -1;
-        return position < committed ? position : committed + nth_set_bit(masks[owner], position - committed);
+        return position < committed ? position
+                                    : committed + nth_set_bit(masks[owner], position - committed);
     }
 
    private:
-    __device__ void push(int tile, int owner) { step[steps++] = static_cast<std::uint16_t>(tile * 256 + owner + 2); }
+    __device__ void push(int tile, int owner) {
+        step[steps++] = static_cast<std::uint16_t>(tile * 256 + owner + 2);
+    }
 
     __device__ void make_steps(int rows, int first_position) {
         chain_visible = 0;

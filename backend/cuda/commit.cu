@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that the loop accepted become committed: attention's caches move the slots of the path to the end of the committed ones, the delta net's
-// last row becomes the state and its inputs the window. Kernels that make these rows are in rope_cache.cu and delta_net.cu.
+// Rows that the loop accepted become committed: attention's caches move the slots of the path to
+// the end of the committed ones, the delta net's last row becomes the state and its inputs the
+// window. Kernels that make these rows are in rope_cache.cu and delta_net.cu.
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
@@ -13,10 +14,12 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kTogether = 4;  ///< depths read before the first of them is written
 
-/// Slot path[depth] to slot depth, for one column of Units. Paths ascend, so path[depth] >= depth, and what a depth overwrites has been moved by
-/// then: one thread does all depths of its columns in order, and threads need not wait for each other.
+/// Slot path[depth] to slot depth, for one column of Units. Paths ascend, so path[depth] >= depth,
+/// and what a depth overwrites has been moved by then: one thread does all depths of its columns in
+/// order, and threads need not wait for each other.
 template <class Unit>
-__device__ void move_slots(Unit* uncommitted, std::int64_t slot_units, const std::int32_t* path, int length) {
+__device__ void move_slots(Unit* uncommitted, std::int64_t slot_units, const std::int32_t* path,
+                           int length) {
     for (std::int64_t c = threadIdx.x; c < slot_units; c += kThreads) {
         for (int depth = 0; depth < length; depth += kTogether) {
             Unit moved[kTogether];
@@ -26,14 +29,17 @@ __device__ void move_slots(Unit* uncommitted, std::int64_t slot_units, const std
             }
 #pragma unroll
             for (int i = 0; i < kTogether; ++i) {
-                if (depth + i < length && path[depth + i] != depth + i) uncommitted[(depth + i) * slot_units + c] = moved[i];
+                if (depth + i < length && path[depth + i] != depth + i)
+                    uncommitted[(depth + i) * slot_units + c] = moved[i];
             }
         }
     }
 }
 
-/// Block x: layer, y: sequence, z: keys or values. Bytes: 2 length slot_width x cache bytes, at most.
-__global__ void __launch_bounds__(kThreads) commit_caches_kernel(CommitView commit, const KeyValueCache* caches) {
+/// Block x: layer, y: sequence, z: keys or values. Bytes: 2 length slot_width x cache bytes, at
+/// most.
+__global__ void __launch_bounds__(kThreads)
+    commit_caches_kernel(CommitView commit, const KeyValueCache* caches) {
     const int length = commit.lengths[blockIdx.y];
     if (length <= 0) return;
     const KeyValueCache cache = caches[blockIdx.x];
@@ -42,7 +48,9 @@ __global__ void __launch_bounds__(kThreads) commit_caches_kernel(CommitView comm
     const std::int32_t* path = commit.paths + std::int64_t{blockIdx.y} * kMaxUncommitted;
     if (path[length - 1] == length - 1) return;  // every slot is where it has to be
     const std::int64_t bytes = cache.format == CacheFormat::bf16 ? 2 : 4;
-    const std::int64_t start = (commit.slots[blockIdx.y] * cache.sequence_stride + commit.committed[blockIdx.y] * cache.slot_width) * bytes;
+    const std::int64_t start = (commit.slots[blockIdx.y] * cache.sequence_stride +
+                                commit.committed[blockIdx.y] * cache.slot_width) *
+                               bytes;
     auto* uncommitted = static_cast<unsigned char*>(numbers) + start;
     const std::int64_t slot_bytes = cache.slot_width * bytes;
     if (slot_bytes % 16 == 0 && reinterpret_cast<std::uintptr_t>(uncommitted) % 16 == 0) {
@@ -52,8 +60,10 @@ __global__ void __launch_bounds__(kThreads) commit_caches_kernel(CommitView comm
     }
 }
 
-/// Block x: part of the state and window, y: sequence. Bytes: 8 state, 8 (conv_kernel - 1) channels.
-__global__ void __launch_bounds__(kThreads) commit_delta_net_kernel(CommitView commit, DeltaNetShape shape, DeltaNetCache cache) {
+/// Block x: part of the state and window, y: sequence. Bytes: 8 state, 8 (conv_kernel - 1)
+/// channels.
+__global__ void __launch_bounds__(kThreads)
+    commit_delta_net_kernel(CommitView commit, DeltaNetShape shape, DeltaNetCache cache) {
     const int length = commit.lengths[blockIdx.y];
     if (length <= 0) return;
     const std::int64_t slot = commit.slots[blockIdx.y];
@@ -64,7 +74,8 @@ __global__ void __launch_bounds__(kThreads) commit_delta_net_kernel(CommitView c
     float* to = cache.state + slot * size;
     const float* from = cache.snapshot_state + (slot * cache.snapshots + path[length - 1]) * size;
     if (size % 4 == 0) {
-        for (std::int64_t i = first; i < size / 4; i += step) reinterpret_cast<float4*>(to)[i] = reinterpret_cast<const float4*>(from)[i];
+        for (std::int64_t i = first; i < size / 4; i += step)
+            reinterpret_cast<float4*>(to)[i] = reinterpret_cast<const float4*>(from)[i];
     } else {
         for (std::int64_t i = first; i < size; i += step) to[i] = from[i];
     }
@@ -75,22 +86,28 @@ __global__ void __launch_bounds__(kThreads) commit_delta_net_kernel(CommitView c
         float* window = cache.window + slot * kept * channels + c;
         for (int j = 0; j < kept; ++j) {  // oldest first: it moves in place
             const int depth = length - kept + j;
-            window[j * channels] = depth >= 0 ? inputs[path[depth] * channels + c] : window[(length + j) * channels];
+            window[j * channels] =
+                depth >= 0 ? inputs[path[depth] * channels + c] : window[(length + j) * channels];
         }
     }
 }
 
 }  // namespace
 
-void commit_delta_net(const CommitView& commit, const DeltaNetShape& shape, const DeltaNetCache& cache, cudaStream_t stream) {
+void commit_delta_net(const CommitView& commit, const DeltaNetShape& shape,
+                      const DeltaNetCache& cache, cudaStream_t stream) {
     if (commit.count <= 0) return;
     const std::int64_t blocks = (shape.state() / 4 + kThreads - 1) / kThreads;
-    const dim3 grid(static_cast<unsigned>(blocks < 1 ? 1 : blocks > 256 ? 256 : blocks), static_cast<unsigned>(commit.count));
+    const dim3 grid(static_cast<unsigned>(blocks < 1     ? 1
+                                          : blocks > 256 ? 256
+                                                         : blocks),
+                    static_cast<unsigned>(commit.count));
     commit_delta_net_kernel<<<grid, kThreads, 0, stream>>>(commit, shape, cache);
     check_launch("commit_delta_net");
 }
 
-void commit_caches(const CommitView& commit, const KeyValueCache* caches, int layers, cudaStream_t stream) {
+void commit_caches(const CommitView& commit, const KeyValueCache* caches, int layers,
+                   cudaStream_t stream) {
     if (commit.count <= 0 || layers <= 0) return;
     const dim3 grid(static_cast<unsigned>(layers), static_cast<unsigned>(commit.count), 2);
     commit_caches_kernel<<<grid, kThreads, 0, stream>>>(commit, caches);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gated delta net of a pass's rows: formulae in cpu/delta_net.h, caches in delta_net.h. Two kernels: the convolution with silu and the length of
-// q and k, all rows at once; then the recurrence, a block a strip of 8 value columns, row after row with the state in registers. One
+// The gated delta net of a pass's rows: formulae in cpu/delta_net.h, caches in delta_net.h. Two
+// kernels: the convolution with silu and the length of q and k, all rows at once; then the
+// recurrence, a block a strip of 8 value columns, row after row with the state in registers. One
 // reduction a row is enough, because with S' = g S and d = beta (v - S'^T k)
 //
 //   o = (S' + k d^T)^T q = S'^T q + (k q) d
@@ -22,18 +23,19 @@ constexpr int kConvolveThreads = 128;
 constexpr int kMaxTaps = 8;
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kColumns = 8;                       ///< of a strip: 32 bytes of each row of the state
+constexpr int kColumns = 8;  ///< of a strip: 32 bytes of each row of the state
 constexpr int kKeyLanes = kThreads / kColumns;
-constexpr int kRows = 16;                         ///< whose q, k, v are in shared memory at a time
+constexpr int kRows = 16;  ///< whose q, k, v are in shared memory at a time
 
 __device__ float silu(float x) { return x / (1.0f + expf(-x)); }
 /// ln(1 + e^x), x itself where e^x drowns the 1.
-__device__ double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
+__device__ float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 
-/// Block x: a head of q, k or v, y: a row. Bytes a row: 4 channels x (1 + taps) read from cache or memory, 4 written (8 where rows are kept).
-/// Flops: 2 taps + 12 a channel.
-__global__ void __launch_bounds__(kConvolveThreads) convolve_kernel(PassView pass, DeltaNetShape shape, const float* projected, std::int64_t stride,
-                                                                     const float* conv, DeltaNetCache cache, float* convolved) {
+/// Block x: a head of q, k or v, y: a row. Bytes a row: 4 channels x (1 + taps) read from cache or
+/// memory, 4 written (8 where rows are kept). Flops: 2 taps + 12 a channel.
+__global__ void __launch_bounds__(kConvolveThreads)
+    convolve_kernel(PassView pass, DeltaNetShape shape, const float* projected, std::int64_t stride,
+                    const float* conv, DeltaNetCache cache, float* convolved) {
     __shared__ std::int32_t parents[kMaxUncommitted];
     __shared__ float sums[kConvolveThreads / 32];
     const int row = static_cast<int>(blockIdx.y);
@@ -49,7 +51,8 @@ __global__ void __launch_bounds__(kConvolveThreads) convolve_kernel(PassView pas
         }
         __syncthreads();
     }
-    // The inputs of the last `taps` rows, the row's own last: rows of this pass, uncommitted rows before it, then the committed window.
+    // The inputs of the last `taps` rows, the row's own last: rows of this pass, uncommitted rows
+    // before it, then the committed window.
     const float* inputs[kMaxTaps];
     int u = first_row + t;
     int ended = 0;  // ancestors in the window so far
@@ -72,10 +75,15 @@ __global__ void __launch_bounds__(kConvolveThreads) convolve_kernel(PassView pas
     const int head = static_cast<int>(blockIdx.x);
     const bool value = head >= 2 * shape.key_heads;
     const int width = value ? shape.value_dim : shape.key_dim;
-    const std::int64_t start = value ? std::int64_t{2} * shape.key_heads * shape.key_dim + std::int64_t{head - 2 * shape.key_heads} * shape.value_dim
-                                     : std::int64_t{head} * shape.key_dim;
+    const std::int64_t start = value
+                                   ? std::int64_t{2} * shape.key_heads * shape.key_dim +
+                                         std::int64_t{head - 2 * shape.key_heads} * shape.value_dim
+                                   : std::int64_t{head} * shape.key_dim;
     float* output = convolved + row * channels + start;
-    float* kept = pass.keeps_uncommitted ? cache.snapshot_input + (slot * cache.snapshots + first_row + t) * channels + start : nullptr;
+    float* kept =
+        pass.keeps_uncommitted
+            ? cache.snapshot_input + (slot * cache.snapshots + first_row + t) * channels + start
+            : nullptr;
     float squares = 0;
     for (int i = static_cast<int>(threadIdx.x); i < width; i += kConvolveThreads) {
         const float* weights = conv + (start + i) * taps;
@@ -100,17 +108,21 @@ __global__ void __launch_bounds__(kConvolveThreads) convolve_kernel(PassView pas
     __syncthreads();
     float total = 0;
     for (int w = 0; w < kConvolveThreads / 32; ++w) total += sums[w];
-    const float scale = head < shape.key_heads ? 1.0f / sqrtf(static_cast<float>(shape.key_dim)) : 1.0f;
+    const float scale =
+        head < shape.key_heads ? 1.0f / sqrtf(static_cast<float>(shape.key_dim)) : 1.0f;
     const float factor = scale / sqrtf(total + 1e-6f);
-    for (int i = static_cast<int>(threadIdx.x); i < width; i += kConvolveThreads) output[i] *= factor;
+    for (int i = static_cast<int>(threadIdx.x); i < width; i += kConvolveThreads)
+        output[i] *= factor;
 }
 
-/// Block x: value head and strip of columns, y: sequence. A thread has one column and every 32nd key, kKeys of them.
-/// Bytes: the state once, and once more written a row where rows are kept, else once. Flops: 7 a state element and row.
+/// Block x: value head and strip of columns, y: sequence. A thread has one column and every 32nd
+/// key, kKeys of them. Bytes: the state once, and once more written a row where rows are kept, else
+/// once. Flops: 7 a state element and row.
 template <int kKeys>
-__global__ void __launch_bounds__(kThreads) recurrence_kernel(PassView pass, DeltaNetShape shape, const float* projected, std::int64_t stride,
-                                                               const float* a_log, const float* dt_bias, DeltaNetCache cache, const float* convolved,
-                                                               float* output) {
+__global__ void __launch_bounds__(kThreads)
+    recurrence_kernel(PassView pass, DeltaNetShape shape, const float* projected,
+                      std::int64_t stride, const float* a_log, const float* dt_bias,
+                      DeltaNetCache cache, const float* convolved, float* output) {
     extern __shared__ float vectors[];  // kRows x (q | k)
     __shared__ float values[kRows][kColumns];
     __shared__ float decays[kRows];
@@ -133,7 +145,8 @@ __global__ void __launch_bounds__(kThreads) recurrence_kernel(PassView pass, Del
     const int first_row = pass.first_row[sequence];
     const bool keeps = pass.keeps_uncommitted;
     const std::int32_t* all_parents = pass.parents + std::int64_t{sequence} * kMaxUncommitted;
-    const std::int64_t own = std::int64_t{head} * key_dim * shape.value_dim + std::int64_t{key_lane} * shape.value_dim + column;
+    const std::int64_t own = std::int64_t{head} * key_dim * shape.value_dim +
+                             std::int64_t{key_lane} * shape.value_dim + column;
     float* committed = cache.state + slot * shape.state() + own;
     float* snapshots = cache.snapshot_state + slot * cache.snapshots * shape.state() + own;
 
@@ -148,10 +161,13 @@ __global__ void __launch_bounds__(kThreads) recurrence_kernel(PassView pass, Del
     const auto store = [&](float* to) {
 #pragma unroll
         for (int j = 0; j < kKeys; ++j) {
-            if (exists && key_lane + j * kKeyLanes < key_dim) to[std::int64_t{j} * kKeyLanes * shape.value_dim] = state[j];
+            if (exists && key_lane + j * kKeyLanes < key_dim)
+                to[std::int64_t{j} * kKeyLanes * shape.value_dim] = state[j];
         }
     };
-    const auto load_parent = [&](int parent) { load(parent < 0 ? committed : snapshots + parent * shape.state()); };
+    const auto load_parent = [&](int parent) {
+        load(parent < 0 ? committed : snapshots + parent * shape.state());
+    };
     load_parent(keeps ? all_parents[first_row] : -1);
 
     for (int begin = 0; begin < pass.tokens; begin += kRows) {
@@ -162,18 +178,24 @@ __global__ void __launch_bounds__(kThreads) recurrence_kernel(PassView pass, Del
             const int r = i / (2 * key_dim);
             const int c = i % (2 * key_dim);
             const int key = c < key_dim ? 0 : 1;
-            vectors[i] = convolved[(row + r) * channels + (key * shape.key_heads + key_head) * key_dim + c - key * key_dim];
+            vectors[i] =
+                convolved[(row + r) * channels + (key * shape.key_heads + key_head) * key_dim + c -
+                          key * key_dim];
         }
         if (thread < count * kColumns && exists) {
             values[thread / kColumns][thread % kColumns] =
-                convolved[(row + thread / kColumns) * channels + std::int64_t{2} * shape.key_heads * key_dim + std::int64_t{head} * shape.value_dim + column];
+                convolved[(row + thread / kColumns) * channels +
+                          std::int64_t{2} * shape.key_heads * key_dim +
+                          std::int64_t{head} * shape.value_dim + column];
         }
         if (thread >= kThreads - kRows && thread - (kThreads - kRows) < count) {
             const int r = thread - (kThreads - kRows);
-            const float* b = projected + (row + r) * stride + channels + std::int64_t{shape.value_heads} * shape.value_dim + head;
-            const double rate = softplus(static_cast<double>(b[shape.value_heads]) + static_cast<double>(dt_bias[head]));
-            decays[r] = static_cast<float>(exp(-exp(static_cast<double>(a_log[head])) * rate));
-            betas[r] = static_cast<float>(1.0 / (1.0 + exp(-static_cast<double>(b[0]))));
+            const float* b = projected + (row + r) * stride + channels +
+                             std::int64_t{shape.value_heads} * shape.value_dim + head;
+            // In float: the exponent's rounding, 1e-7 of it, is far below what the state forgets.
+            const float rate = softplus(b[shape.value_heads] + dt_bias[head]);
+            decays[r] = expf(-expf(a_log[head]) * rate);
+            betas[r] = 1.0f / (1.0f + expf(-b[0]));
             parents[r] = keeps ? all_parents[first_row + begin + r] : first_row + begin + r - 1;
         }
         __syncthreads();
@@ -220,26 +242,32 @@ __global__ void __launch_bounds__(kThreads) recurrence_kernel(PassView pass, Del
             for (int j = 0; j < kKeys; ++j) state[j] = fmaf(key[j], change, state[j]);
             if (keeps) store(snapshots + u * shape.state());
             if (key_lane == 0 && exists) {
-                output[((row + r) * shape.value_heads + head) * shape.value_dim + column] = fmaf(overlap, change, asked);
+                output[((row + r) * shape.value_heads + head) * shape.value_dim + column] =
+                    fmaf(overlap, change, asked);
             }
         }
     }
     if (keeps) return;
     store(committed);
-    // The window moves on: its last inputs, this pass's among them. Oldest first, so that it may move in place.
+    // The window moves on: its last inputs, this pass's among them. Oldest first, so that it may
+    // move in place.
     const int kept = shape.conv_kernel - 1;
-    for (std::int64_t c = std::int64_t{blockIdx.x} * kThreads + thread; c < channels; c += std::int64_t{gridDim.x} * kThreads) {
+    for (std::int64_t c = std::int64_t{blockIdx.x} * kThreads + thread; c < channels;
+         c += std::int64_t{gridDim.x} * kThreads) {
         float* window = cache.window + slot * kept * channels + c;
         for (int j = 0; j < kept; ++j) {
             const int t = pass.tokens - kept + j;
-            window[j * channels] = t >= 0 ? projected[(std::int64_t{sequence} * pass.tokens + t) * stride + c] : window[(pass.tokens + j) * channels];
+            window[j * channels] =
+                t >= 0 ? projected[(std::int64_t{sequence} * pass.tokens + t) * stride + c]
+                       : window[(pass.tokens + j) * channels];
         }
     }
 }
 
 /// A warp a head of a row. Bytes: 12 a number.
-__global__ void __launch_bounds__(kThreads) gated_rms_norm_kernel(float* x, const float* z, std::int64_t z_stride, const float* weight, int heads,
-                                                                   std::int64_t vectors, int width, float epsilon) {
+__global__ void __launch_bounds__(kThreads)
+    gated_rms_norm_kernel(float* x, const float* z, std::int64_t z_stride, const float* weight,
+                          int heads, std::int64_t vectors, int width, float epsilon) {
     const std::int64_t vector = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
     if (vector >= vectors) return;
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -254,32 +282,39 @@ __global__ void __launch_bounds__(kThreads) gated_rms_norm_kernel(float* x, cons
 
 }  // namespace
 
-void delta_net(const PassView& pass, const DeltaNetShape& shape, const float* projected, std::int64_t stride, const float* conv,
-               const float* a_log, const float* dt_bias, const DeltaNetCache& cache, float* convolved, float* output, cudaStream_t stream) {
+void delta_net(const PassView& pass, const DeltaNetShape& shape, const float* projected,
+               std::int64_t stride, const float* conv, const float* a_log, const float* dt_bias,
+               const DeltaNetCache& cache, float* convolved, float* output, cudaStream_t stream) {
     if (pass.rows() <= 0 || shape.value_heads <= 0) return;
-    if (shape.conv_kernel < 1 || shape.conv_kernel > kMaxTaps || shape.key_dim > 8 * kKeyLanes || shape.value_heads % shape.key_heads != 0) {
-        throw std::runtime_error("delta_net: up to 8 taps, keys up to 256 wide, value heads a multiple of key heads");
+    if (shape.conv_kernel < 1 || shape.conv_kernel > kMaxTaps || shape.key_dim > 8 * kKeyLanes ||
+        shape.value_heads % shape.key_heads != 0) {
+        throw std::runtime_error(
+            "delta_net: up to 8 taps, keys up to 256 wide, value heads a multiple of key heads");
     }
-    const dim3 rows(static_cast<unsigned>(2 * shape.key_heads + shape.value_heads), static_cast<unsigned>(pass.rows()));
-    convolve_kernel<<<rows, kConvolveThreads, 0, stream>>>(pass, shape, projected, stride, conv, cache, convolved);
+    const dim3 rows(static_cast<unsigned>(2 * shape.key_heads + shape.value_heads),
+                    static_cast<unsigned>(pass.rows()));
+    convolve_kernel<<<rows, kConvolveThreads, 0, stream>>>(pass, shape, projected, stride, conv,
+                                                           cache, convolved);
     check_launch("convolve_kernel");
     const int strips = (shape.value_dim + kColumns - 1) / kColumns;
-    const dim3 grid(static_cast<unsigned>(shape.value_heads * strips), static_cast<unsigned>(pass.sequences));
+    const dim3 grid(static_cast<unsigned>(shape.value_heads * strips),
+                    static_cast<unsigned>(pass.sequences));
     const std::size_t bytes = sizeof(float) * kRows * 2 * static_cast<std::size_t>(shape.key_dim);
     const auto kernel = shape.key_dim <= kKeyLanes       ? recurrence_kernel<1>
                         : shape.key_dim <= 2 * kKeyLanes ? recurrence_kernel<2>
                         : shape.key_dim <= 4 * kKeyLanes ? recurrence_kernel<4>
                                                          : recurrence_kernel<8>;
-    kernel<<<grid, kThreads, bytes, stream>>>(pass, shape, projected, stride, a_log, dt_bias, cache, convolved, output);
+    kernel<<<grid, kThreads, bytes, stream>>>(pass, shape, projected, stride, a_log, dt_bias, cache,
+                                              convolved, output);
     check_launch("recurrence_kernel");
 }
 
-void gated_rms_norm(float* x, const float* z, std::int64_t z_stride, const float* weight, int m, int heads, int width, float epsilon,
-                    cudaStream_t stream) {
+void gated_rms_norm(float* x, const float* z, std::int64_t z_stride, const float* weight, int m,
+                    int heads, int width, float epsilon, cudaStream_t stream) {
     if (m <= 0 || heads <= 0) return;
     const std::int64_t vectors = std::int64_t{m} * heads;
-    gated_rms_norm_kernel<<<static_cast<unsigned>((vectors + kWarps - 1) / kWarps), kThreads, 0, stream>>>(x, z, z_stride, weight, heads, vectors,
-                                                                                                           width, epsilon);
+    gated_rms_norm_kernel<<<static_cast<unsigned>((vectors + kWarps - 1) / kWarps), kThreads, 0,
+                            stream>>>(x, z, z_stride, weight, heads, vectors, width, epsilon);
     check_launch("gated_rms_norm");
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries and cache entries of a pass's rows: rotary embedding, and the write into each row's slot. Angles come from the table (RotaryView), as
-// cpu::RotaryTable computed them; products and sums are rounded one by one, so that fp32 results have the CPU engine's bits. The norms of
-// q and k before it are gqa_norms. Attention reads what is written here (attention_gqa.cu, attention_mla.cu).
+// Queries and cache entries of a pass's rows: rotary embedding, and the write into each row's slot.
+// Angles come from the table (RotaryView), as cpu::RotaryTable computed them; products and sums are
+// rounded one by one, so that fp32 results have the CPU engine's bits. The norms of q and k before
+// it are gqa_norms. Attention reads what is written here (attention_gqa.cu, attention_mla.cu).
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -24,7 +25,8 @@ __device__ float rotated(const float* x, int i, const RotaryView& rotary, std::i
     const float a = x[rotary.interleaved ? 2 * pair : pair];
     const float b = x[rotary.interleaved ? 2 * pair + 1 : pair + half];
     const bool first = rotary.interleaved ? i % 2 == 0 : i < half;
-    return first ? __fsub_rn(__fmul_rn(a, c), __fmul_rn(b, s)) : __fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s));
+    return first ? __fsub_rn(__fmul_rn(a, c), __fmul_rn(b, s))
+                 : __fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s));
 }
 
 __device__ void put(void* cache, CacheFormat format, std::int64_t at, float value) {
@@ -38,19 +40,23 @@ __device__ void put(void* cache, CacheFormat format, std::int64_t at, float valu
 /// Where row i's numbers begin in the cache.
 __device__ std::int64_t slot_start(const PassView& pass, const KeyValueCache& cache, int row) {
     const int s = row / pass.tokens;
-    const std::int64_t slot = std::int64_t{pass.committed[s]} + pass.first_row[s] + row % pass.tokens;
+    const std::int64_t slot =
+        std::int64_t{pass.committed[s]} + pass.first_row[s] + row % pass.tokens;
     return pass.slots[s] * cache.sequence_stride + slot * cache.slot_width;
 }
 
-/// A warp a head: query heads, then key heads. Block x: heads, y: row. Bytes a row: 8 (heads + kv_heads) dim. Flops: 4 a number.
-__global__ void __launch_bounds__(32 * kWarps) gqa_norms_kernel(float* projected, GqaRows shape, const float* q_norm, const float* k_norm) {
+/// A warp a head: query heads, then key heads. Block x: heads, y: row. Bytes a row: 8 (heads +
+/// kv_heads) dim. Flops: 4 a number.
+__global__ void __launch_bounds__(32 * kWarps)
+    gqa_norms_kernel(float* projected, GqaRows shape, const float* q_norm, const float* k_norm) {
     const int vector = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int key = vector - shape.heads;
     const float* weight = key < 0 ? q_norm : k_norm;
     if (key >= shape.kv_heads || weight == nullptr) return;
     float* x = projected + blockIdx.y * shape.stride +
-               (key < 0 ? std::int64_t{vector} * shape.q_step : shape.k_offset + std::int64_t{key} * shape.dim);
+               (key < 0 ? std::int64_t{vector} * shape.q_step
+                        : shape.k_offset + std::int64_t{key} * shape.dim);
     float sum = 0;
     for (int i = lane; i < shape.dim; i += 32) sum = fmaf(x[i], x[i], sum);
     for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
@@ -60,8 +66,9 @@ __global__ void __launch_bounds__(32 * kWarps) gqa_norms_kernel(float* projected
 
 /// A warp a head: query heads, then key heads, then value heads. Block x: heads, y: row.
 /// Bytes a row: 8 heads dim + 2 kv_heads dim (4 + cache bytes).
-__global__ void __launch_bounds__(32 * kWarps) gqa_rope_cache_kernel(PassView pass, const float* projected, GqaRows shape, RotaryView rotary,
-                                                                      float* query, KeyValueCache cache) {
+__global__ void __launch_bounds__(32 * kWarps)
+    gqa_rope_cache_kernel(PassView pass, const float* projected, GqaRows shape, RotaryView rotary,
+                          float* query, KeyValueCache cache) {
     const int vector = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int row = static_cast<int>(blockIdx.y);
@@ -77,35 +84,43 @@ __global__ void __launch_bounds__(32 * kWarps) gqa_rope_cache_kernel(PassView pa
     const std::int64_t start = slot_start(pass, cache, row);
     if (head < shape.kv_heads) {
         const float* x = from + shape.k_offset + std::int64_t{head} * shape.dim;
-        for (int i = lane; i < shape.dim; i += 32) put(cache.keys, cache.format, start + head * shape.dim + i, rotated(x, i, rotary, position));
+        for (int i = lane; i < shape.dim; i += 32)
+            put(cache.keys, cache.format, start + head * shape.dim + i,
+                rotated(x, i, rotary, position));
         return;
     }
     head -= shape.kv_heads;
     if (head >= shape.kv_heads) return;
     const float* x = from + shape.v_offset + std::int64_t{head} * shape.dim;
-    for (int i = lane; i < shape.dim; i += 32) put(cache.values, cache.format, start + head * shape.dim + i, x[i]);
+    for (int i = lane; i < shape.dim; i += 32)
+        put(cache.values, cache.format, start + head * shape.dim + i, x[i]);
 }
 
-/// A warp a query head, and one for the shared key; the blocks' other warps share the latent. Block x: heads + 1 and latent, y: row.
-/// Bytes a row: 8 heads rope + (latent + rope) (4 + cache bytes).
-__global__ void __launch_bounds__(32 * kWarps) mla_rope_cache_kernel(PassView pass, MlaRows shape, const float* q, std::int64_t q_stride,
-                                                                      std::int64_t q_head_stride, std::int64_t q_offset, const float* latent,
-                                                                      std::int64_t latent_stride, const float* key, std::int64_t key_stride,
-                                                                      RotaryView rotary, float* query, KeyValueCache cache) {
+/// A warp a query head, and one for the shared key; the blocks' other warps share the latent. Block
+/// x: heads + 1 and latent, y: row. Bytes a row: 8 heads rope + (latent + rope) (4 + cache bytes).
+__global__ void __launch_bounds__(32 * kWarps)
+    mla_rope_cache_kernel(PassView pass, MlaRows shape, const float* q, std::int64_t q_stride,
+                          std::int64_t q_head_stride, std::int64_t q_offset, const float* latent,
+                          std::int64_t latent_stride, const float* key, std::int64_t key_stride,
+                          RotaryView rotary, float* query, KeyValueCache cache) {
     const int vector = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int row = static_cast<int>(blockIdx.y);
     const std::int64_t position = pass.positions[row];
     if (vector < shape.heads) {
         const float* x = q + row * q_stride + vector * q_head_stride + q_offset;
-        float* to = query + (std::int64_t{row} * shape.heads + vector) * (shape.latent + shape.rope) + shape.latent;
+        float* to = query +
+                    (std::int64_t{row} * shape.heads + vector) * (shape.latent + shape.rope) +
+                    shape.latent;
         for (int i = lane; i < shape.rope; i += 32) to[i] = rotated(x, i, rotary, position);
         return;
     }
     const std::int64_t start = slot_start(pass, cache, row);
     if (vector == shape.heads) {
         const float* x = key + row * key_stride;
-        for (int i = lane; i < shape.rope; i += 32) put(cache.keys, cache.format, start + shape.latent + i, rotated(x, i, rotary, position));
+        for (int i = lane; i < shape.rope; i += 32)
+            put(cache.keys, cache.format, start + shape.latent + i,
+                rotated(x, i, rotary, position));
         return;
     }
     // 128 numbers of the latent a warp.
@@ -117,29 +132,38 @@ __global__ void __launch_bounds__(32 * kWarps) mla_rope_cache_kernel(PassView pa
 
 }  // namespace
 
-void gqa_norms(float* projected, int m, const GqaRows& shape, const float* q_norm, const float* k_norm, cudaStream_t stream) {
+void gqa_norms(float* projected, int m, const GqaRows& shape, const float* q_norm,
+               const float* k_norm, cudaStream_t stream) {
     if (m <= 0 || (q_norm == nullptr && k_norm == nullptr)) return;
-    const dim3 grid(static_cast<unsigned>((shape.heads + shape.kv_heads + kWarps - 1) / kWarps), static_cast<unsigned>(m));
+    const dim3 grid(static_cast<unsigned>((shape.heads + shape.kv_heads + kWarps - 1) / kWarps),
+                    static_cast<unsigned>(m));
     gqa_norms_kernel<<<grid, 32 * kWarps, 0, stream>>>(projected, shape, q_norm, k_norm);
     check_launch("gqa_norms");
 }
 
-void gqa_rope_cache(const PassView& pass, const float* projected, const GqaRows& shape, const RotaryView& rotary, float* query,
-                    const KeyValueCache& cache, cudaStream_t stream) {
+void gqa_rope_cache(const PassView& pass, const float* projected, const GqaRows& shape,
+                    const RotaryView& rotary, float* query, const KeyValueCache& cache,
+                    cudaStream_t stream) {
     if (pass.rows() <= 0) return;
-    const dim3 grid(static_cast<unsigned>((shape.heads + 2 * shape.kv_heads + kWarps - 1) / kWarps), static_cast<unsigned>(pass.rows()));
-    gqa_rope_cache_kernel<<<grid, 32 * kWarps, 0, stream>>>(pass, projected, shape, rotary, query, cache);
+    const dim3 grid(static_cast<unsigned>((shape.heads + 2 * shape.kv_heads + kWarps - 1) / kWarps),
+                    static_cast<unsigned>(pass.rows()));
+    gqa_rope_cache_kernel<<<grid, 32 * kWarps, 0, stream>>>(pass, projected, shape, rotary, query,
+                                                            cache);
     check_launch("gqa_rope_cache");
 }
 
-void mla_rope_cache(const PassView& pass, const MlaRows& shape, const float* q, std::int64_t q_stride, std::int64_t q_head_stride,
-                    std::int64_t q_offset, const float* latent, std::int64_t latent_stride, const float* key, std::int64_t key_stride,
-                    const RotaryView& rotary, float* query, const KeyValueCache& cache, cudaStream_t stream) {
+void mla_rope_cache(const PassView& pass, const MlaRows& shape, const float* q,
+                    std::int64_t q_stride, std::int64_t q_head_stride, std::int64_t q_offset,
+                    const float* latent, std::int64_t latent_stride, const float* key,
+                    std::int64_t key_stride, const RotaryView& rotary, float* query,
+                    const KeyValueCache& cache, cudaStream_t stream) {
     if (pass.rows() <= 0) return;
     const int vectors = shape.heads + 1 + (shape.latent + 127) / 128;
-    const dim3 grid(static_cast<unsigned>((vectors + kWarps - 1) / kWarps), static_cast<unsigned>(pass.rows()));
-    mla_rope_cache_kernel<<<grid, 32 * kWarps, 0, stream>>>(pass, shape, q, q_stride, q_head_stride, q_offset, latent, latent_stride, key, key_stride,
-                                                            rotary, query, cache);
+    const dim3 grid(static_cast<unsigned>((vectors + kWarps - 1) / kWarps),
+                    static_cast<unsigned>(pass.rows()));
+    mla_rope_cache_kernel<<<grid, 32 * kWarps, 0, stream>>>(pass, shape, q, q_stride, q_head_stride,
+                                                            q_offset, latent, latent_stride, key,
+                                                            key_stride, rotary, query, cache);
     check_launch("mla_rope_cache");
 }
 

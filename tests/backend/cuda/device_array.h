@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Arrays in device memory and passes of rows, for the tests and benchmarks of the CUDA kernels. Nothing here is fast.
+// Arrays in device memory and passes of rows, for the tests and benchmarks of the CUDA kernels.
+// Nothing here is fast.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,10 +30,12 @@ class DeviceArray {
     DeviceArray() = default;
     explicit DeviceArray(const std::vector<T>& values) : size_(values.size()) {
         check(cudaMalloc(&data_, std::max<std::size_t>(size_ * sizeof(T), 16)), "cudaMalloc");
-        check(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+        check(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice),
+              "cudaMemcpy");
     }
     DeviceArray(std::size_t size, T value) : DeviceArray(std::vector<T>(size, value)) {}
-    DeviceArray(DeviceArray&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    DeviceArray(DeviceArray&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
     DeviceArray& operator=(DeviceArray&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
@@ -46,7 +49,8 @@ class DeviceArray {
     [[nodiscard]] std::vector<T> host() const {
         std::vector<T> values(size_);
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        check(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        check(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost),
+              "cudaMemcpy");
         return values;
     }
 
@@ -94,7 +98,8 @@ class DevicePass {
             for (int t = 0; t < tokens; ++t) {
                 std::vector<std::uint32_t> mask(kMaskWords);
                 int seen = 0;
-                for (std::int32_t u = sequence.first_row + t; u >= 0; u = sequence.parents[static_cast<std::size_t>(u)], ++seen) {
+                for (std::int32_t u = sequence.first_row + t; u >= 0;
+                     u = sequence.parents[static_cast<std::size_t>(u)], ++seen) {
                     mask[static_cast<std::size_t>(u / 32)] |= 1u << (u % 32);
                 }
                 masks.insert(masks.end(), mask.begin(), mask.end());
@@ -109,8 +114,18 @@ class DevicePass {
         first_ = DeviceArray(first);
         parents_ = DeviceArray(parents);
         masks_ = DeviceArray(masks);
-        view_ = {static_cast<int>(sequences.size()), tokens, ids_.get(), positions_.get(), slots_.get(), committed_.get(), first_.get(),
-                 parents_.get(), masks_.get(), nullptr, 0, keeps_uncommitted};
+        view_ = {static_cast<int>(sequences.size()),
+                 tokens,
+                 ids_.get(),
+                 positions_.get(),
+                 slots_.get(),
+                 committed_.get(),
+                 first_.get(),
+                 parents_.get(),
+                 masks_.get(),
+                 nullptr,
+                 0,
+                 keeps_uncommitted};
     }
     [[nodiscard]] const PassView& view() const { return view_; }
 

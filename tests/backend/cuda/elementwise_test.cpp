@@ -21,15 +21,19 @@ class CudaElementwise : public testing::Test {
     }
 };
 
-void expect_close(const std::vector<float>& output, const std::vector<float>& expected, float relative = 2e-6F) {
+void expect_close(const std::vector<float>& output, const std::vector<float>& expected,
+                  float relative = 2e-6F) {
     ASSERT_EQ(output.size(), expected.size());
-    for (std::size_t i = 0; i < output.size(); ++i) ASSERT_NEAR(output[i], expected[i], relative * std::abs(expected[i]) + 1e-7F) << i;
+    for (std::size_t i = 0; i < output.size(); ++i)
+        ASSERT_NEAR(output[i], expected[i], relative * std::abs(expected[i]) + 1e-7F) << i;
 }
 
 /// Row i of `rows` rows, `stride` apart.
-std::vector<float> rows_of(const std::vector<float>& x, int rows, std::int64_t stride, std::int64_t width) {
+std::vector<float> rows_of(const std::vector<float>& x, int rows, std::int64_t stride,
+                           std::int64_t width) {
     std::vector<float> result;
-    for (int i = 0; i < rows; ++i) result.insert(result.end(), x.begin() + i * stride, x.begin() + i * stride + width);
+    for (int i = 0; i < rows; ++i)
+        result.insert(result.end(), x.begin() + i * stride, x.begin() + i * stride + width);
     return result;
 }
 
@@ -39,12 +43,15 @@ float scale_in_order(const float* x, int width, float epsilon) {
     std::vector<float> sums(kThreads);
     for (int t = 0; t < kThreads; ++t) {
         for (int at = 4 * t; at < width; at += 4 * kThreads) {
-            for (int i = at; i < std::min(at + 4, width); ++i) sums[static_cast<std::size_t>(t)] = std::fma(x[i], x[i], sums[static_cast<std::size_t>(t)]);
+            for (int i = at; i < std::min(at + 4, width); ++i)
+                sums[static_cast<std::size_t>(t)] =
+                    std::fma(x[i], x[i], sums[static_cast<std::size_t>(t)]);
         }
     }
     float total = 0;
     for (std::size_t warp = 0; warp < kThreads / 32; ++warp) {
-        std::vector<float> lanes(sums.begin() + static_cast<std::ptrdiff_t>(warp) * 32, sums.begin() + static_cast<std::ptrdiff_t>(warp + 1) * 32);
+        std::vector<float> lanes(sums.begin() + static_cast<std::ptrdiff_t>(warp) * 32,
+                                 sums.begin() + static_cast<std::ptrdiff_t>(warp + 1) * 32);
         for (std::size_t step = 16; step > 0; step /= 2) {
             const auto before = lanes;
             for (std::size_t i = 0; i < 32; ++i) lanes[i] = before[i] + before[i ^ step];
@@ -64,22 +71,26 @@ TEST_F(CudaElementwise, The_norm_after_a_sum_is_taken_in_the_promised_order_bit_
             const auto block = random_floats(count, 2);
             const auto weight = random_floats(static_cast<std::size_t>(width), 3);
             const DeviceArray<float> x(hidden), b(block), w(weight);
-            const DeviceArray<float> normed(static_cast<std::size_t>(kRows * stride), kPoison), kept(static_cast<std::size_t>(kRows * 2 * stride), kPoison);
-            add_rms_norm(x.get(), adds ? b.get() : nullptr, w.get(), kRows, width, 1e-5F, normed.get(), stride, adds ? kept.get() : nullptr, 2 * stride,
-                         nullptr);
+            const DeviceArray<float> normed(static_cast<std::size_t>(kRows * stride), kPoison),
+                kept(static_cast<std::size_t>(kRows * 2 * stride), kPoison);
+            add_rms_norm(x.get(), adds ? b.get() : nullptr, w.get(), kRows, width, 1e-5F,
+                         normed.get(), stride, adds ? kept.get() : nullptr, 2 * stride, nullptr);
             std::vector<float> expected;
             for (int i = 0; i < kRows; ++i) {
                 float* row = hidden.data() + i * width;
-                for (int c = 0; c < width && adds; ++c) row[c] += block[static_cast<std::size_t>(i * width + c)];
+                for (int c = 0; c < width && adds; ++c)
+                    row[c] += block[static_cast<std::size_t>(i * width + c)];
                 const float scale = scale_in_order(row, width, 1e-5F);
-                for (int c = 0; c < width; ++c) expected.push_back(row[c] * scale * weight[static_cast<std::size_t>(c)]);
+                for (int c = 0; c < width; ++c)
+                    expected.push_back(row[c] * scale * weight[static_cast<std::size_t>(c)]);
             }
             EXPECT_EQ(x.host(), hidden) << width;
             EXPECT_EQ(rows_of(normed.host(), kRows, stride, width), expected) << width;
             if (adds) {
                 EXPECT_EQ(rows_of(kept.host(), kRows, 2 * stride, width), hidden);
             }
-            EXPECT_TRUE(std::isnan(normed.host()[static_cast<std::size_t>(width)])) << "a number beyond the row was written";
+            EXPECT_TRUE(std::isnan(normed.host()[static_cast<std::size_t>(width)]))
+                << "a number beyond the row was written";
         }
     }
 }
@@ -91,10 +102,12 @@ TEST_F(CudaElementwise, Norms_of_parts_agree_with_the_cpu_engine) {
             const auto x = random_floats(static_cast<std::size_t>(4 * stride), 4);
             const auto weight = random_floats(static_cast<std::size_t>(width), 5);
             const DeviceArray<float> from(x), w(weight), y(x.size() + 4, kPoison);
-            rms_norm(from.get(), stride, w.get(), 4, parts, width, 1e-6F, y.get(), stride + 1, nullptr);
+            rms_norm(from.get(), stride, w.get(), 4, parts, width, 1e-6F, y.get(), stride + 1,
+                     nullptr);
             std::vector<float> expected(static_cast<std::size_t>(4 * parts * width));
             for (int i = 0; i < 4 * parts; ++i) {
-                cpu::rms_norm(x.data() + i / parts * stride + i % parts * width, weight.data(), width, 1e-6, expected.data() + i * width);
+                cpu::rms_norm(x.data() + i / parts * stride + i % parts * width, weight.data(),
+                              width, 1e-6, expected.data() + i * width);
             }
             expect_close(rows_of(y.host(), 4, stride + 1, parts * width), expected);
         }
@@ -107,10 +120,13 @@ TEST_F(CudaElementwise, Gates_agree_with_the_cpu_engine_for_any_width_and_stride
             constexpr int kRows = 3;
             const std::int64_t stride = 2 * width + extra;
             const auto x = random_floats(static_cast<std::size_t>(kRows * stride), 6);
-            const DeviceArray<float> from(x), y(static_cast<std::size_t>(kRows * (width + 4)), kPoison);
+            const DeviceArray<float> from(x),
+                y(static_cast<std::size_t>(kRows * (width + 4)), kPoison);
             silu_multiply(from.get(), stride, kRows, width, y.get(), width + 4, nullptr);
             std::vector<float> expected(static_cast<std::size_t>(kRows * width));
-            for (int i = 0; i < kRows; ++i) cpu::silu_multiply(x.data() + i * stride, x.data() + i * stride + width, width, expected.data() + i * width);
+            for (int i = 0; i < kRows; ++i)
+                cpu::silu_multiply(x.data() + i * stride, x.data() + i * stride + width, width,
+                                   expected.data() + i * width);
             expect_close(rows_of(y.host(), kRows, width + 4, width), expected);
 
             // A head of the projection is (query | gate).
@@ -119,9 +135,12 @@ TEST_F(CudaElementwise, Gates_agree_with_the_cpu_engine_for_any_width_and_stride
             const auto gate = random_floats(static_cast<std::size_t>(kRows * row), 7);
             auto attended = random_floats(static_cast<std::size_t>(kRows * kHeads * width), 8);
             const DeviceArray<float> gates(gate), values(attended);
-            sigmoid_multiply(gates.get() + width, row, 2 * width, kRows, kHeads, width, values.get(), nullptr);
+            sigmoid_multiply(gates.get() + width, row, 2 * width, kRows, kHeads, width,
+                             values.get(), nullptr);
             for (int i = 0; i < kRows * kHeads; ++i) {
-                cpu::sigmoid_multiply(gate.data() + i / kHeads * row + (2 * (i % kHeads) + 1) * width, width, attended.data() + i * width);
+                cpu::sigmoid_multiply(
+                    gate.data() + i / kHeads * row + (2 * (i % kHeads) + 1) * width, width,
+                    attended.data() + i * width);
             }
             expect_close(values.host(), attended);
         }
@@ -145,7 +164,9 @@ TEST_F(CudaElementwise, Products_with_a_row_agree_with_double_precision) {
         const auto output = y.host();
         for (int i = 0; i < 5; ++i) {
             double sum = 0;
-            for (int c = 0; c < width; ++c) sum += static_cast<double>(x[static_cast<std::size_t>(i * stride + c)]) * static_cast<double>(w[static_cast<std::size_t>(c)]);
+            for (int c = 0; c < width; ++c)
+                sum += static_cast<double>(x[static_cast<std::size_t>(i * stride + c)]) *
+                       static_cast<double>(w[static_cast<std::size_t>(c)]);
             // width products of order 1 sum to order sqrt(width); each step rounds to 6e-8 of that.
             EXPECT_NEAR(output[static_cast<std::size_t>(i)], sum, 1e-6 * std::sqrt(width) * 2);
         }
@@ -160,7 +181,8 @@ TEST_F(CudaElementwise, Rows_are_gathered_and_copied_between_strides) {
         const DeviceArray<std::int32_t> device_rows(rows);
         gather_rows(from.get(), width, device_rows.get(), 4, y.get(), nullptr);
         std::vector<float> expected;
-        for (const int row : rows) expected.insert(expected.end(), x.begin() + row * width, x.begin() + (row + 1) * width);
+        for (const int row : rows)
+            expected.insert(expected.end(), x.begin() + row * width, x.begin() + (row + 1) * width);
         EXPECT_EQ(y.host(), expected);
 
         const DeviceArray<float> wide(static_cast<std::size_t>(3 * (width + 5)), kPoison);
@@ -180,7 +202,8 @@ struct Rotary {
         std::vector<float> c, s;
         for (int p = 0; p < positions; ++p) {
             std::vector<float> x(static_cast<std::size_t>(dim));
-            for (int i = 0; i < dim / 2; ++i) x[static_cast<std::size_t>(interleaved ? 2 * i : i)] = 1;
+            for (int i = 0; i < dim / 2; ++i)
+                x[static_cast<std::size_t>(interleaved ? 2 * i : i)] = 1;
             table.rotate(x.data(), p);
             for (int i = 0; i < dim / 2; ++i) {
                 c.push_back(x[static_cast<std::size_t>(interleaved ? 2 * i : i)]);
@@ -197,7 +220,9 @@ struct Rotary {
 };
 
 /// Two sequences in slots 2 and 0: a tree and a chain with rows before the pass.
-std::vector<PassSequence> two_sequences() { return {{2, 9, 0, {-1, 0, 0, 1}}, {0, 4, 3, chain(7)}}; }
+std::vector<PassSequence> two_sequences() {
+    return {{2, 9, 0, {-1, 0, 0, 1}}, {0, 4, 3, chain(7)}};
+}
 constexpr int kTokens = 4;
 /// position of each row, and its slot in the cache
 constexpr int kPositions[8] = {9, 10, 10, 11, 7, 8, 9, 10};
@@ -215,29 +240,38 @@ TEST_F(CudaElementwise, Queries_keys_and_values_are_rotated_and_written_as_the_c
                     shape.v_offset = shape.k_offset + 2 * 48;
                     shape.stride = shape.v_offset + 2 * 48 + 7;
                     const Rotary rotary(rotary_dim, interleaved, 16);
-                    const auto projected = random_floats(static_cast<std::size_t>(8 * shape.stride), 12);
+                    const auto projected =
+                        random_floats(static_cast<std::size_t>(8 * shape.stride), 12);
                     const DevicePass pass(two_sequences(), kTokens, true);
                     const DeviceArray<float> device(projected), query(8 * 3 * 48, kPoison);
                     const std::size_t cache_size = 3 * kLength * 96;
                     const DeviceArray<float> keys(cache_size, kPoison), values(cache_size, kPoison);
-                    const DeviceArray<std::uint16_t> half_keys(cache_size, 0x7FC0), half_values(cache_size, 0x7FC0);
+                    const DeviceArray<std::uint16_t> half_keys(cache_size, 0x7FC0),
+                        half_values(cache_size, 0x7FC0);
                     const bool half = format == CacheFormat::bf16;
-                    const KeyValueCache cache{half ? static_cast<void*>(half_keys.get()) : keys.get(),
-                                              half ? static_cast<void*>(half_values.get()) : values.get(), format, 96, kLength * 96};
-                    gqa_rope_cache(pass.view(), device.get(), shape, rotary.view, query.get(), cache, nullptr);
+                    const KeyValueCache cache{
+                        half ? static_cast<void*>(half_keys.get()) : keys.get(),
+                        half ? static_cast<void*>(half_values.get()) : values.get(), format, 96,
+                        kLength * 96};
+                    gqa_rope_cache(pass.view(), device.get(), shape, rotary.view, query.get(),
+                                   cache, nullptr);
 
-                    std::vector<float> expected_query, expected_keys(cache_size, kPoison), expected_values(cache_size, kPoison);
+                    std::vector<float> expected_query, expected_keys(cache_size, kPoison),
+                        expected_values(cache_size, kPoison);
                     for (int i = 0; i < 8; ++i) {
                         const float* row = projected.data() + i * shape.stride;
                         for (int h = 0; h < 3; ++h) {
-                            std::vector<float> head(row + h * shape.q_step, row + h * shape.q_step + 48);
+                            std::vector<float> head(row + h * shape.q_step,
+                                                    row + h * shape.q_step + 48);
                             rotary.table.rotate(head.data(), kPositions[i]);
                             expected_query.insert(expected_query.end(), head.begin(), head.end());
                         }
-                        const auto at = static_cast<std::ptrdiff_t>(kSequences[i] * kLength + kSlots[i]) * 96;
+                        const auto at =
+                            static_cast<std::ptrdiff_t>(kSequences[i] * kLength + kSlots[i]) * 96;
                         std::copy_n(row + shape.k_offset, 96, expected_keys.begin() + at);
                         std::copy_n(row + shape.v_offset, 96, expected_values.begin() + at);
-                        for (int h = 0; h < 2; ++h) rotary.table.rotate(expected_keys.data() + at + h * 48, kPositions[i]);
+                        for (int h = 0; h < 2; ++h)
+                            rotary.table.rotate(expected_keys.data() + at + h * 48, kPositions[i]);
                     }
                     EXPECT_EQ(query.host(), expected_query);
                     if (half) {
@@ -271,8 +305,12 @@ TEST_F(CudaElementwise, Norms_of_queries_and_keys_leave_gates_and_values_alone) 
         gqa_norms(device.get(), 5, shape, q_weight.get(), k_weight.get(), nullptr);
         for (int i = 0; i < 5; ++i) {
             float* row = projected.data() + i * shape.stride;
-            for (int h = 0; h < 3; ++h) cpu::rms_norm(row + h * shape.q_step, q_norm.data(), 40, 1e-5, row + h * shape.q_step);
-            for (int h = 0; h < 2; ++h) cpu::rms_norm(row + shape.k_offset + h * 40, k_norm.data(), 40, 1e-5, row + shape.k_offset + h * 40);
+            for (int h = 0; h < 3; ++h)
+                cpu::rms_norm(row + h * shape.q_step, q_norm.data(), 40, 1e-5,
+                              row + h * shape.q_step);
+            for (int h = 0; h < 2; ++h)
+                cpu::rms_norm(row + shape.k_offset + h * 40, k_norm.data(), 40, 1e-5,
+                              row + shape.k_offset + h * 40);
         }
         expect_close(device.host(), projected);
     }
@@ -288,10 +326,13 @@ TEST_F(CudaElementwise, Latents_and_shared_keys_are_rotated_and_written_as_the_c
         const auto latent = random_floats(8 * 150, 17);
         const auto key = random_floats(8 * 21, 18);
         const DevicePass pass(two_sequences(), kTokens, true);
-        const DeviceArray<float> device_q(q), device_latent(latent), device_key(key), query(8 * 3 * kWidth, 5.0F), keys(3 * kLength * kWidth, 5.0F);
-        mla_rope_cache(pass.view(), shape, device_q.get(), q_stride, 40, 24, device_latent.get(), 150, device_key.get(), 21, rotary.view, query.get(),
+        const DeviceArray<float> device_q(q), device_latent(latent), device_key(key),
+            query(8 * 3 * kWidth, 5.0F), keys(3 * kLength * kWidth, 5.0F);
+        mla_rope_cache(pass.view(), shape, device_q.get(), q_stride, 40, 24, device_latent.get(),
+                       150, device_key.get(), 21, rotary.view, query.get(),
                        {keys.get(), nullptr, CacheFormat::fp32, kWidth, kLength * kWidth}, nullptr);
-        std::vector<float> expected_query(8 * 3 * kWidth, 5.0F), expected_keys(3 * kLength * kWidth, 5.0F);
+        std::vector<float> expected_query(8 * 3 * kWidth, 5.0F),
+            expected_keys(3 * kLength * kWidth, 5.0F);
         for (int i = 0; i < 8; ++i) {
             for (int h = 0; h < 3; ++h) {
                 float* to = expected_query.data() + (i * 3 + h) * kWidth + 136;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -38,7 +40,8 @@ FitShape shape_of(OperationKind kind) {
 struct Row {
     std::string_view role;
     FitRow fit;
-    double samples = 1;
+    model::Pass pass = model::Pass::verify;
+    double noise = 0;
 };
 
 /// Rows of equal work become one: a layer more of the same shape is no further evidence of the formula.
@@ -51,14 +54,14 @@ std::vector<Row> merged(const std::vector<Row>& rows) {
         auto [at, fresh] = by_work.try_emplace({row.role, work.m, digits(work.bytes), digits(work.flops)}, row);
         if (fresh) continue;
         Row& sum = at->second;
-        const double n = sum.samples + 1;
+        const double n = sum.fit.samples + 1;
         const auto mean = [n](double& into, double value) { into += (value - into) / n; };
         mean(sum.fit.us, row.fit.us);
         mean(sum.fit.work.bytes, work.bytes);
         mean(sum.fit.work.flops, work.flops);
         mean(sum.fit.work.items, work.items);
         mean(sum.fit.work.length, work.length);
-        sum.samples = n;
+        sum.fit.samples = n;
     }
     std::vector<Row> out;
     for (auto& [key, row] : by_work) out.push_back(std::move(row));
@@ -102,80 +105,152 @@ Expected<KernelFit> fit_with_cache(const std::vector<Row>& rows, const FitShape&
     return best;
 }
 
-void add_entry(const std::string& key, KernelFit fit, const std::vector<Row>& rows, const std::string& source, CpuFit& out) {
-    fit.constants.head_tile = 1;
-    fit.constants.warm_bandwidth_gb_s = 0;
-    fit.constants.source = source;
-    fit.constants.coverage = sim::Coverage::measured;
+using Rows = std::vector<Row>;
+
+Rows rows_where(const Rows& rows, const std::function<bool(const Row&)>& wanted) {
+    Rows out;
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(out), wanted);
+    return out;
+}
+
+/// Corrections by m over what constants say without any: medians of log(measured / predicted) of equal m, drawn towards 1 by one
+/// measurement's worth of doubt.
+std::vector<sim::ResidualPoint> corrections(sim::KernelConstants constants, const Rows& rows) {
+    constants.residuals.clear();
+    std::map<double, std::vector<double>> logs;
+    for (const Row& row : rows) logs[row.fit.work.m].push_back(std::log(row.fit.us / sim::kernel_us(constants, row.fit.work)));
+    std::vector<sim::ResidualPoint> points;
+    for (const auto& [m, of_m] : logs) {
+        const double n = static_cast<double>(of_m.size());
+        points.push_back({std::log2(m), std::exp(median_of(of_m) * n / (n + 1))});
+    }
+    return points;
+}
+
+/// log(predicted / measured) of each row. A row between the smallest and the largest m is predicted by its neighbours in m: a shape
+/// that nobody measured.
+std::vector<double> errors_of(const sim::KernelConstants& constants, const Rows& rows) {
+    std::vector<double> errors;
+    for (const Row& row : rows) {
+        sim::KernelConstants left = constants;
+        const double x = std::log2(row.fit.work.m);
+        const auto at = std::find_if(left.residuals.begin(), left.residuals.end(), [&](const auto& point) { return point.log2_m == x; });
+        if (at != left.residuals.end() && at != left.residuals.begin() && at + 1 != left.residuals.end()) left.residuals.erase(at);
+        errors.push_back(std::log(std::max(sim::kernel_us(left, row.fit.work), kLeastUs) / row.fit.us));
+    }
+    return errors;
+}
+
+void add_entry(const std::string& key, sim::KernelConstants constants, const Rows& rows, const std::string& source, CpuFit& out) {
+    const std::vector<double> errors = errors_of(constants, rows);
+    double squares = 0;
+    double noise = 0;
+    constants.m_low = rows.front().fit.work.m;
+    constants.m_high = rows.front().fit.work.m;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        squares += errors[i] * errors[i];
+        noise += rows[i].noise * rows[i].noise;
+        constants.m_low = std::min(constants.m_low, rows[i].fit.work.m);
+        constants.m_high = std::max(constants.m_high, rows[i].fit.work.m);
+    }
+    for (const sim::ResidualPoint& point : constants.residuals) {  // a warm pass takes the others' beyond its own
+        constants.m_high = std::max(constants.m_high, std::exp2(point.log2_m));
+    }
+    constants.relative_error = std::max(kLeastError, std::sqrt((squares + noise) / static_cast<double>(rows.size())));
+    constants.head_tile = 1;
+    constants.warm_bandwidth_gb_s = 0;
+    constants.points = static_cast<int>(rows.size());
+    constants.source = source;
+    constants.coverage = sim::Coverage::measured;
     TableFit table;
     table.table = "cpu";
     table.key = key;
     table.rows = static_cast<int>(rows.size());
     table.cold = table.rows;
-    table.all_errors = summarize(fit.left_out_error);
-    table.cold_errors = table.all_errors;
+    std::vector<double> relative;
     std::size_t worst = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (std::abs(fit.left_out_error[i]) > std::abs(fit.left_out_error[worst])) worst = i;
+        relative.push_back(std::expm1(errors[i]));
+        if (std::abs(errors[i]) > std::abs(errors[worst])) worst = i;
     }
+    table.all_errors = summarize(relative);
+    table.cold_errors = table.all_errors;
     table.worst_row = fmt::format("{} at m = {:g}: measured {:.2f} us, predicted {:.2f}", rows[worst].role, rows[worst].fit.work.m,
-                                  rows[worst].fit.us, rows[worst].fit.us * (1 + fit.left_out_error[worst]));
+                                  rows[worst].fit.us, rows[worst].fit.us * std::exp(errors[worst]));
     out.tables.push_back(std::move(table));
-    out.kernels.entries[key] = std::move(fit.constants);
+    out.kernels.entries[key] = std::move(constants);
 }
 
-/// One (kind, format, ranks): the kind's entry, and those of roles that it misses.
-void fit_group(const std::string& subkind_and_format, int ranks, OperationKind kind, const std::vector<Row>& all,
-               const model::GpuSpec& gpu, CpuFit& out) {
-    std::vector<Row> rows = merged(all);
-    if (rows.size() < kMinFitRows) rows = all;
+/// What a warm pass costs of a role: the others' constants with corrections of its own. Where bytes of caches decide and not m
+/// (attention) it is fitted anew, if there are enough shapes.
+sim::KernelConstants warm_constants(const sim::KernelConstants& cold, const Rows& rows, const FitShape& shape, const model::GpuSpec& gpu) {
+    if (!shape.residuals) {
+        const Rows distinct = merged(rows);
+        if (distinct.size() >= kMinFitRows) {
+            if (auto fit = fit_with_cache(distinct, shape, gpu, gpu.bf16_tflops)) return fit->constants;
+        }
+    }
+    sim::KernelConstants warm = cold;
+    warm.floor_us = 0;
+    warm.residuals = corrections(warm, rows);
+    const double largest = warm.residuals.back().log2_m;
+    for (const sim::ResidualPoint& point : cold.residuals) {
+        if (point.log2_m > largest) warm.residuals.push_back(point);
+    }
+    return warm;
+}
+
+/// One (kind, format, ranks): the kind's entry, one of each role, and those of warm passes.
+void fit_group(const std::string& subkind_and_format, int ranks, OperationKind kind, const Rows& all, const model::GpuSpec& gpu, CpuFit& out) {
     const FitShape shape = shape_of(kind);
     const double peak = gpu.bf16_tflops;
-    const std::string implementation = cpu_implementation(ranks);
-    auto pooled = fit_with_cache(rows, shape, gpu, peak);
+    const auto cold_of = [&](const Rows& rows) {
+        Rows cold = rows_where(rows, [](const Row& row) { return !has_own_cache(row.pass); });
+        if (merged(cold).size() < kMinFitRows) cold = rows_where(rows, [](const Row& row) { return row.pass != model::Pass::draft; });
+        return cold.empty() ? rows : cold;
+    };
+    const Rows cold = cold_of(all);
+    Rows distinct = merged(cold);
+    if (distinct.size() < kMinFitRows) distinct = cold;
+    const auto pooled = fit_with_cache(distinct, shape, gpu, peak);
     if (!pooled) {
-        out.notes.push_back(fmt::format("{}/{} is left out: {}", subkind_and_format, implementation, pooled.error().to_text()));
+        out.notes.push_back(fmt::format("{}/{} is left out: {}", subkind_and_format, cpu_implementation(ranks), pooled.error().to_text()));
         return;
     }
     const auto bar = subkind_and_format.find('/');
-    std::vector<Row> shared;  // of roles that keep to the kind's entry
+    const std::string on_ranks = fmt::format("fit to passes of the engine on {} rank(s)", ranks);
+    const auto role_key = [&](std::string_view role, model::Pass pass) {
+        return fmt::format("{}@{}{}/{}", subkind_and_format.substr(0, bar), role, subkind_and_format.substr(bar), cpu_implementation(ranks, pass));
+    };
     std::set<std::string_view> roles;
-    for (const Row& row : rows) roles.insert(row.role);
+    for (const Row& row : all) roles.insert(row.role);
     for (const std::string_view role : roles) {
-        if (roles.size() == 1) break;
-        const std::size_t before = shared.size();
-        std::vector<Row> own;
-        std::vector<double> errors;
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            if (rows[i].role != role) continue;
-            own.push_back(rows[i]);
-            errors.push_back(pooled->left_out_error[i]);
-        }
-        if (own.size() < kMinFitRows) {
-            own.clear();
-            for (const Row& row : all) {
-                if (row.role == role) own.push_back(row);
+        const Rows of_role = rows_where(all, [&](const Row& row) { return row.role == role; });
+        const Rows own = cold_of(of_role);
+        sim::KernelConstants constants = pooled->constants;
+        if (roles.size() > 1) {
+            std::vector<double> errors;
+            for (std::size_t i = 0; i < distinct.size(); ++i) {
+                if (distinct[i].role == role) errors.push_back(pooled->left_out_error[i]);
+            }
+            Rows own_distinct = merged(own);
+            if (own_distinct.size() < kMinFitRows) own_distinct = own;
+            const auto apart = fit_with_cache(own_distinct, shape, gpu, peak);
+            if (apart && (errors.empty() || mean_error(errors) > kRolePooling * mean_error(apart->left_out_error) + kRoleTolerance)) {
+                constants = apart->constants;
             }
         }
-        for (const Row& row : rows) {
-            if (row.role == role) shared.push_back(row);
-        }
-        auto apart = fit_with_cache(own, shape, gpu, peak);
-        if (!apart || mean_error(errors) <= kRolePooling * mean_error(apart->left_out_error) + kRoleTolerance) continue;
-        shared.resize(before);
-        const std::string key = fmt::format("{}@{}{}/{}", subkind_and_format.substr(0, bar), role, subkind_and_format.substr(bar),
-                                            implementation);
-        add_entry(key, std::move(*apart), own, fmt::format("fit to passes of the engine on {} rank(s), this role alone", ranks), out);
-    }
-    // Without those that went their own way the others are met better.
-    if (shared.size() < rows.size() && shared.size() >= kMinFitRows) {
-        if (auto again = fit_with_cache(shared, shape, gpu, peak)) {
-            pooled = std::move(again);
-            rows = std::move(shared);
+        constants.floor_us = 0;
+        if (shape.residuals) constants.residuals = corrections(constants, own);
+        add_entry(role_key(role, model::Pass::verify), constants, own, on_ranks + ", this role alone", out);
+        for (const model::Pass pass : kOwnCachePasses) {
+            const Rows warm = rows_where(of_role, [&](const Row& row) { return row.pass == pass; });
+            if (warm.empty()) continue;
+            add_entry(role_key(role, pass), warm_constants(constants, warm, shape, gpu), warm,
+                      fmt::format("{}, this role in {} passes", on_ranks, to_name(pass)), out);
         }
     }
-    add_entry(fmt::format("{}/{}", subkind_and_format, implementation), std::move(*pooled), rows,
-              fmt::format("fit to passes of the engine on {} rank(s)", ranks), out);
+    add_entry(fmt::format("{}/{}", subkind_and_format, cpu_implementation(ranks)), pooled->constants, cold, on_ranks, out);
 }
 
 }  // namespace
@@ -189,8 +264,15 @@ CpuMeasuredPass measured_pass(const CpuPassKey& key, const CpuPassSamples& sampl
     pass.early_us = median_of(std::vector<float>(samples.total_us.begin(), samples.total_us.begin() + half));
     pass.late_us = median_of(std::vector<float>(samples.total_us.begin() + half, samples.total_us.end()));
     std::size_t mixture = 0;
+    const auto noise_of = [](const std::vector<float>& us) {
+        const auto middle = us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2);
+        const double early = median_of(std::vector<float>(us.begin(), middle));
+        const double late = median_of(std::vector<float>(middle, us.end()));
+        return early > kLeastUs && late > kLeastUs ? std::min(0.5, std::abs(std::log(late / early))) / std::sqrt(2.0) : 0.0;
+    };
     for (std::size_t i = 0; i < pass.plan.operations.size(); ++i) {
         pass.us.push_back(i < samples.operation_us.size() ? median_of(samples.operation_us[i]) : 0);
+        pass.noise.push_back(i < samples.operation_us.size() ? noise_of(samples.operation_us[i]) : 0);
         pass.wait_us.push_back(i < samples.wait_us.size() ? median_of(samples.wait_us[i]) : 0);
         model::Operation& operation = pass.plan.operations[i];
         if (operation.kind != OperationKind::experts) continue;
@@ -327,11 +409,15 @@ namespace {
 
 /// How well each entry meets the sum of its operations over a pass: rms of log(predicted / measured), by the whole fit.
 void state_common_errors(const std::vector<CpuMeasuredPass>& passes, const model::GpuSpec& gpu, sim::KernelTable& kernels) {
-    std::map<int, sim::KernelModel> models;
+    std::map<std::pair<int, model::Pass>, sim::KernelModel> models;
     std::map<sim::KernelKey, std::pair<double, double>> squares;  // sum, count
     for (const CpuMeasuredPass& pass : passes) {
         const int ranks = pass.key.ranks;
-        const auto model = models.try_emplace(ranks, gpu, kernels_for_ranks(kernels, ranks), sim::ImplementationChoice{}).first;
+        const model::Pass kind = has_own_cache(pass.key.pass) ? pass.key.pass : model::Pass::verify;
+        auto model = models.find({ranks, kind});
+        if (model == models.end()) {
+            model = models.try_emplace({ranks, kind}, gpu, kernels_for_ranks(kernels, ranks, kind), sim::ImplementationChoice{}).first;
+        }
         std::map<sim::KernelKey, std::pair<double, double>> sums;  // predicted, measured
         for (std::size_t i = 0; i < pass.plan.operations.size(); ++i) {
             if (model::is_collective(pass.plan.operations[i].kind) || !(pass.us[i] > kLeastUs)) continue;
@@ -398,11 +484,10 @@ Expected<CpuFit> fit_cpu(const std::vector<CpuMeasuredPass>& passes, const CpuMe
                 continue;
             }
             if (!(pass.us[i] > kLeastUs)) continue;
-            // A drafter's further steps find its weights in a near cache. An entry has one bandwidth, and corrections by m alone:
-            // theirs would bend the target's passes of as many rows, so the few steps are priced as first calls are.
-            if (pass.key.pass == model::Pass::draft && operation.weight_bytes > 0) continue;
             Row row;
             row.role = operation.role;
+            row.pass = pass.key.pass;
+            row.noise = i < pass.noise.size() ? pass.noise[i] : 0;
             row.fit.work = sim::kernel_work(operation, 1);
             row.fit.resident_bytes = 1e3 * bounds.l2_bytes;  // a pass comes back to a layer after all others
             row.fit.us = pass.us[i];

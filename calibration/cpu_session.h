@@ -57,6 +57,7 @@ class CpuSession {
                                                 const Visit& visit, int commit_rows);
     [[nodiscard]] model::Expected<void> cycle(const Visit& visit, int tokens);
     [[nodiscard]] model::Expected<void> decode(const Visit& visit, bool after_verify);
+    [[nodiscard]] model::Expected<void> arrive(double clock_us);
     [[nodiscard]] model::Expected<void> steady(Visit visit, int tokens);  ///< tokens 0: plain steps
     [[nodiscard]] model::Expected<void> count_experts(backend::cpu::Engine& engine, const backend::Batch& batch,
                                                       std::span<const int> logits_rows, CpuPassSamples& samples);

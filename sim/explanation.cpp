@@ -45,7 +45,11 @@ class Explainer {
     Explainer(const model::Scenario& scenario, const CostConstants& constants)
         : kernels_(scenario.machine.gpu, constants.kernels, scenario.engine.implementations),
           collectives_(scenario.machine, scenario.collective, constants.collectives),
-          constants_(constants) {}
+          constants_(constants) {
+        for (const auto& [pass, table] : constants.pass_kernels) {
+            pass_kernels_.try_emplace(pass, scenario.machine.gpu, table, scenario.engine.implementations);
+        }
+    }
 
     ExplainedPass explain(const SimulatedPass& pass) {
         ExplainedPass out;
@@ -89,12 +93,14 @@ class Explainer {
         out.coverage = info.coverage;
         out.relative_uncertainty = info.relative_uncertainty;
         if (!priced.collective) {
-            const KernelTime time = kernels_.explain(operation);
+            const auto own = pass_kernels_.find(pass.priced.plan.pass);
+            const KernelTime time = own != pass_kernels_.end() ? own->second.explain(operation) : kernels_.explain(operation);
             out.bytes = operation.weight_bytes + operation.activation_bytes + operation.cache_bytes;
             out.formula = priced.fused ? "inside the all-reduce before it" : time.formula;
-            const auto entry = constants_.kernels.entries.find(time.key);
-            out.source = entry != constants_.kernels.entries.end() ? entry->second.source
-                                                                   : "datasheet: " + time.key;
+            const auto own_table = constants_.pass_kernels.find(pass.priced.plan.pass);
+            const KernelTable& table = own_table != constants_.pass_kernels.end() ? own_table->second : constants_.kernels;
+            const auto entry = table.entries.find(time.key);
+            out.source = entry != table.entries.end() ? entry->second.source : "datasheet: " + time.key;
             return out;
         }
         out.bytes = static_cast<double>(operation.message_bytes);
@@ -110,6 +116,7 @@ class Explainer {
     }
 
     KernelModel kernels_;
+    std::map<model::Pass, KernelModel> pass_kernels_;
     CollectiveModel collectives_;
     const CostConstants& constants_;
 };

@@ -248,6 +248,13 @@ Json validation_json(const Validation& validation) {
                  {"environment", validation.environment}};
     json["configurations"] = Json::array();
     for (const ConfigurationResult& r : validation.results) {
+        Json terms = Json::array();  // us a cycle
+        for (const sim::Term& term : r.terms) terms.push_back({{"name", term.name}, {"predicted_us", term.ms * 1e3}});
+        for (const auto& [name, us] : r.measured_terms) {
+            const auto same = std::find_if(terms.begin(), terms.end(), [&](const Json& one) { return one["name"] == name; });
+            if (same != terms.end()) (*same)["measured_us"] = us;
+            else terms.push_back({{"name", name}, {"measured_us", us}});
+        }
         json["configurations"].push_back({{"name", r.configuration.name()},
                                           {"group", r.configuration.group_name()},
                                           {"unseen", r.unseen},
@@ -259,6 +266,7 @@ Json validation_json(const Validation& validation) {
                                           {"measured_acceptance_length", r.measured_length},
                                           {"predicted_acceptance_length", r.predicted_length},
                                           {"spread", r.spread},
+                                          {"terms", std::move(terms)},
                                           {"repeated_tokens_per_second", r.repeated}});
     }
     json["groups"] = Json::array();

@@ -25,6 +25,9 @@ constexpr double kLeastUs = 1e-3;      // below the clock's step a median may be
 constexpr std::size_t kFolds = 5;
 constexpr double kLeastError = 0.02;
 constexpr double kLeastCache = 32 * 1024;  // an L1, about
+/// Bandwidth of bytes in a core's own cache over that of the others, candidates: an L2 gives a core up to four times what an L3 does
+/// (64 and some 16 bytes a cycle), where arithmetic is not in the way.
+constexpr std::array kNearFactors = {1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
 constexpr double kCachePays = 0.9;          // of the mean error: what a second price of bytes has to save
 
 /// Which terms a kind of kernel has on a core: no loop that other units would share.
@@ -46,12 +49,13 @@ struct Row {
 
 /// Rows of equal work become one: a layer more of the same shape is no further evidence of the formula.
 std::vector<Row> merged(const std::vector<Row>& rows) {
-    std::map<std::tuple<std::string_view, double, double, double>, Row> by_work;
+    std::map<std::tuple<std::string_view, double, double, double, double>, Row> by_work;
     for (const Row& row : rows) {
         const sim::KernelWork& work = row.fit.work;
         // Contexts and experts differ a little from layer to layer and round to round: three digits tell them apart.
         const auto digits = [](double value) { return value > 0 ? std::round(std::log(value) * 200) : 0.0; };
-        auto [at, fresh] = by_work.try_emplace({row.role, work.m, digits(work.bytes), digits(work.flops)}, row);
+        const double near = std::round(work.near_share * 50);
+        auto [at, fresh] = by_work.try_emplace({row.role, work.m, digits(work.bytes), digits(work.flops), near}, row);
         if (fresh) continue;
         Row& sum = at->second;
         const double n = sum.fit.samples + 1;
@@ -61,6 +65,7 @@ std::vector<Row> merged(const std::vector<Row>& rows) {
         mean(sum.fit.work.flops, work.flops);
         mean(sum.fit.work.items, work.items);
         mean(sum.fit.work.length, work.length);
+        mean(sum.fit.work.near_share, work.near_share);
         sum.fit.samples = n;
     }
     std::vector<Row> out;
@@ -158,7 +163,6 @@ void add_entry(const std::string& key, sim::KernelConstants constants, const Row
     }
     constants.relative_error = std::max(kLeastError, std::sqrt((squares + noise) / static_cast<double>(rows.size())));
     constants.head_tile = 1;
-    constants.warm_bandwidth_gb_s = 0;
     constants.points = static_cast<int>(rows.size());
     constants.source = source;
     constants.coverage = sim::Coverage::measured;
@@ -181,23 +185,27 @@ void add_entry(const std::string& key, sim::KernelConstants constants, const Row
     out.kernels.entries[key] = std::move(constants);
 }
 
-/// What a warm pass costs of a role: the others' constants with corrections of its own. Where bytes of caches decide and not m
-/// (attention) it is fitted anew, if there are enough shapes.
-sim::KernelConstants warm_constants(const sim::KernelConstants& cold, const Rows& rows, const FitShape& shape, const model::GpuSpec& gpu) {
-    if (!shape.residuals) {
-        const Rows distinct = merged(rows);
-        if (distinct.size() >= kMinFitRows) {
-            if (auto fit = fit_with_cache(distinct, shape, gpu, gpu.bf16_tflops)) return fit->constants;
+/// What a warm pass costs of a role: the others' constants, with the bandwidth of bytes that are near (sim::near_share) and corrections
+/// by m of its own. The near bandwidth is searched: what leaves the least mean error.
+sim::KernelConstants warm_constants(const sim::KernelConstants& cold, const Rows& rows) {
+    sim::KernelConstants best;
+    double least = 0;
+    for (const double factor : kNearFactors) {
+        sim::KernelConstants warm = cold;
+        warm.floor_us = 0;
+        warm.warm_bandwidth_gb_s = factor * cold.bandwidth_gb_s;
+        warm.residuals = corrections(warm, rows);
+        double sum = 0;
+        for (const Row& row : rows) sum += std::abs(std::log(sim::kernel_us(warm, row.fit.work) / row.fit.us));
+        if (factor > kNearFactors.front() && sum >= least) continue;
+        least = sum;
+        const double largest = warm.residuals.back().log2_m;
+        for (const sim::ResidualPoint& point : cold.residuals) {
+            if (point.log2_m > largest) warm.residuals.push_back(point);
         }
+        best = std::move(warm);
     }
-    sim::KernelConstants warm = cold;
-    warm.floor_us = 0;
-    warm.residuals = corrections(warm, rows);
-    const double largest = warm.residuals.back().log2_m;
-    for (const sim::ResidualPoint& point : cold.residuals) {
-        if (point.log2_m > largest) warm.residuals.push_back(point);
-    }
-    return warm;
+    return best;
 }
 
 /// One (kind, format, ranks): the kind's entry, one of each role, and those of warm passes.
@@ -212,11 +220,12 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
     const Rows cold = cold_of(all);
     Rows distinct = merged(cold);
     if (distinct.size() < kMinFitRows) distinct = cold;
-    const auto pooled = fit_with_cache(distinct, shape, gpu, peak);
+    auto pooled = fit_with_cache(distinct, shape, gpu, peak);
     if (!pooled) {
         out.notes.push_back(fmt::format("{}/{} is left out: {}", subkind_and_format, cpu_implementation(ranks), pooled.error().to_text()));
         return;
     }
+    pooled->constants.warm_bandwidth_gb_s = 0;
     const auto bar = subkind_and_format.find('/');
     const std::string on_ranks = fmt::format("fit to passes of the engine on {} rank(s)", ranks);
     const auto role_key = [&](std::string_view role, model::Pass pass) {
@@ -238,6 +247,7 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
             const auto apart = fit_with_cache(own_distinct, shape, gpu, peak);
             if (apart && (errors.empty() || mean_error(errors) > kRolePooling * mean_error(apart->left_out_error) + kRoleTolerance)) {
                 constants = apart->constants;
+                constants.warm_bandwidth_gb_s = 0;
             }
         }
         constants.floor_us = 0;
@@ -246,7 +256,7 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
         for (const model::Pass pass : kOwnCachePasses) {
             const Rows warm = rows_where(of_role, [&](const Row& row) { return row.pass == pass; });
             if (warm.empty()) continue;
-            add_entry(role_key(role, pass), warm_constants(constants, warm, shape, gpu), warm,
+            add_entry(role_key(role, pass), warm_constants(constants, warm), warm,
                       fmt::format("{}, this role in {} passes", on_ranks, to_name(pass)), out);
         }
     }
@@ -418,10 +428,11 @@ void state_common_errors(const std::vector<CpuMeasuredPass>& passes, const model
         if (model == models.end()) {
             model = models.try_emplace({ranks, kind}, gpu, kernels_for_ranks(kernels, ranks, kind), sim::ImplementationChoice{}).first;
         }
+        const double near = sim::near_share(pass.plan, gpu.l2_bytes);
         std::map<sim::KernelKey, std::pair<double, double>> sums;  // predicted, measured
         for (std::size_t i = 0; i < pass.plan.operations.size(); ++i) {
             if (model::is_collective(pass.plan.operations[i].kind) || !(pass.us[i] > kLeastUs)) continue;
-            const sim::KernelTime time = model->second.time(pass.plan.operations[i]);
+            const sim::KernelTime time = model->second.time(pass.plan.operations[i], near);
             auto& [predicted, measured] = sums[time.key];
             predicted += time.us;
             measured += pass.us[i];
@@ -475,6 +486,7 @@ Expected<CpuFit> fit_cpu(const std::vector<CpuMeasuredPass>& passes, const CpuMe
     std::map<int, std::vector<const CpuMeasuredPass*>> by_ranks;
     for (const CpuMeasuredPass& pass : passes) {
         by_ranks[pass.key.ranks].push_back(&pass);
+        const double near = sim::near_share(pass.plan, gpu.l2_bytes);
         for (std::size_t i = 0; i < pass.plan.operations.size(); ++i) {
             const model::Operation& operation = pass.plan.operations[i];
             if (model::is_collective(operation.kind)) {
@@ -489,6 +501,7 @@ Expected<CpuFit> fit_cpu(const std::vector<CpuMeasuredPass>& passes, const CpuMe
             row.pass = pass.key.pass;
             row.noise = i < pass.noise.size() ? pass.noise[i] : 0;
             row.fit.work = sim::kernel_work(operation, 1);
+            row.fit.work.near_share = near;
             row.fit.resident_bytes = 1e3 * bounds.l2_bytes;  // a pass comes back to a layer after all others
             row.fit.us = pass.us[i];
             groups[{sim::kernel_subkind(operation), pass.key.ranks, operation.kind}].push_back(row);

@@ -82,6 +82,7 @@ constexpr std::array kMixed = {
     &sim::KernelConstants::floor_us,       &sim::KernelConstants::fixed_us,     &sim::KernelConstants::per_item_us,
     &sim::KernelConstants::serial_us,      &sim::KernelConstants::serial_limit, &sim::KernelConstants::bandwidth_gb_s,
     &sim::KernelConstants::relative_error, &sim::KernelConstants::rate_tflops,
+    &sim::KernelConstants::warm_bandwidth_gb_s,
 };
 
 /// `by_ranks`: not empty.

@@ -398,6 +398,10 @@ std::vector<GroupResult> group_results(const std::vector<ConfigurationResult>& r
     return out;
 }
 
+bool OperationComparison::inside() const {
+    return std::abs(std::log(std::max(predicted_us, 1e-3) / measured_us)) <= sim::kNormal90 * relative_uncertainty;
+}
+
 bool Validation::within_bound() const { return summary().median_error <= bound; }
 
 ValidationSummary Validation::summary() const {
@@ -422,8 +426,7 @@ ValidationSummary Validation::summary() const {
             operation_errors.push_back(std::abs(operation.error()));
             weighted += operation_errors.back() * operation.measured_us;
             weight += operation.measured_us;
-            const double log_error = std::log(std::max(operation.predicted_us, 1e-3) / operation.measured_us);
-            operations_inside += std::abs(log_error) <= sim::kNormal90 * operation.relative_uncertainty ? 1 : 0;
+            operations_inside += operation.inside() ? 1 : 0;
         }
     }
     s.configurations = static_cast<int>(results.size());

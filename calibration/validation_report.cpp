@@ -114,6 +114,7 @@ std::vector<OperationRow> operation_rows(const Validation& validation) {
         std::vector<double> predicted;
         std::vector<double> errors;
         double time = 0;
+        double inside = 0;
     };
     std::map<std::string, Group> groups;
     double total = 0;
@@ -124,6 +125,7 @@ std::vector<OperationRow> operation_rows(const Validation& validation) {
             group.predicted.push_back(operation.predicted_us);
             group.errors.push_back(operation.error());
             group.time += operation.measured_us;
+            group.inside += operation.inside() ? 1 : 0;
             total += operation.measured_us;
         }
     }
@@ -137,6 +139,7 @@ std::vector<OperationRow> operation_rows(const Validation& validation) {
         row.bias = median_of(group.errors);
         for (double& error : group.errors) error = std::abs(error);
         row.median_error = median_of(group.errors);
+        row.coverage_90 = group.inside / static_cast<double>(group.errors.size());
         row.share = total > 0 ? group.time / total : 0;
         rows.push_back(std::move(row));
     }
@@ -276,7 +279,7 @@ Json validation_json(const Validation& validation) {
     json["operation_rows"] = Json::array();
     for (const OperationRow& row : operation_rows(validation)) {
         json["operation_rows"].push_back({{"key", row.key}, {"count", row.count}, {"measured_us", row.measured_us}, {"predicted_us", row.predicted_us},
-                                          {"median_absolute_error", row.median_error}, {"bias", row.bias}, {"share", row.share}});
+                                          {"median_absolute_error", row.median_error}, {"bias", row.bias}, {"share", row.share}, {"coverage_90", row.coverage_90}});
     }
     json["notes"] = validation.notes;
     return json;

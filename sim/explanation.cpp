@@ -45,7 +45,8 @@ class Explainer {
     Explainer(const model::Scenario& scenario, const CostConstants& constants)
         : kernels_(scenario.machine.gpu, constants.kernels, scenario.engine.implementations),
           collectives_(scenario.machine, scenario.collective, constants.collectives),
-          constants_(constants) {
+          constants_(constants),
+          near_cache_bytes_(model::is_cpu(scenario.machine.gpu) ? scenario.machine.gpu.l2_bytes : 0) {
         for (const auto& [pass, table] : constants.pass_kernels) {
             pass_kernels_.try_emplace(pass, scenario.machine.gpu, table, scenario.engine.implementations);
         }
@@ -94,7 +95,8 @@ class Explainer {
         out.relative_uncertainty = info.relative_uncertainty;
         if (!priced.collective) {
             const auto own = pass_kernels_.find(pass.priced.plan.pass);
-            const KernelTime time = own != pass_kernels_.end() ? own->second.explain(operation) : kernels_.explain(operation);
+            const KernelModel& kernels = own != pass_kernels_.end() ? own->second : kernels_;
+            const KernelTime time = kernels.explain(operation, near_share(pass.priced.plan, near_cache_bytes_));
             out.bytes = operation.weight_bytes + operation.activation_bytes + operation.cache_bytes;
             out.formula = priced.fused ? "inside the all-reduce before it" : time.formula;
             const auto own_table = constants_.pass_kernels.find(pass.priced.plan.pass);
@@ -119,6 +121,7 @@ class Explainer {
     std::map<model::Pass, KernelModel> pass_kernels_;
     CollectiveModel collectives_;
     const CostConstants& constants_;
+    double near_cache_bytes_ = 0;
 };
 
 std::vector<std::string> equations(const model::Scenario& scenario, const Prediction& p) {

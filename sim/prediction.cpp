@@ -67,6 +67,7 @@ class Cycle {
         pricer_.fused_all_reduce_norm = scenario.engine.fused_all_reduce_norm;
         pricer_.shared_context = scenario.workload.shared_context;
         pricer_.l2_bytes = scenario.machine.gpu.l2_bytes;
+        pricer_.near_cache_bytes = model::is_cpu(scenario.machine.gpu) ? scenario.machine.gpu.l2_bytes : 0;
         pricer_.host_sync_after = scenario.engine.host_sync_after;
         passes_.clear();
         add_surroundings(surroundings_, scenario);

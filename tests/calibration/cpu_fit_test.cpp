@@ -161,12 +161,41 @@ TEST(CpuFit, Prices_a_drafters_further_steps_by_entries_of_their_own_and_leaves_
     const sim::KernelModel cold(core(), kernels_for_ranks(fit->kernels, 1), {});
     const sim::KernelModel near(core(), kernels_for_ranks(fit->kernels, 1, model::Pass::draft), {});
     for (const CpuMeasuredPass& pass : warm) {
-        // The largest of three sizes of one m: corrections by m are medians over sizes.
         const model::Operation& operation = pass.plan.operations[1];
         EXPECT_DOUBLE_EQ(cold.time(operation).us, cold_without.time(operation).us);
-        EXPECT_NEAR(near.time(operation).us / pass.us[1], 1, 0.2) << operation.m;
+        EXPECT_NEAR(near.time(operation, sim::near_share(pass.plan, core().l2_bytes)).us / pass.us[1], 1, 0.05) << operation.m;
         EXPECT_GT(cold.time(operation).us, pass.us[1]);
     }
+}
+
+TEST(CpuFit, Finds_the_near_bandwidth_of_plain_steps_that_fit_a_near_cache_to_different_shares) {
+    // 20 GB/s far, 60 GB/s near; passes of one row over 1 to 4 MB, the cache holds 1 MiB: shares 1 to 0.02.
+    auto passes = synthetic_passes(1, 0);
+    const double cache = core().l2_bytes;
+    std::vector<CpuMeasuredPass> plain;
+    for (const int copies : {4, 5, 6, 8, 12, 16}) {
+        CpuMeasuredPass one;
+        one.key = {"synthetic", 1, model::Pass::decode, 1, 1, 64};
+        one.plan.pass = model::Pass::decode;
+        for (int i = 0; i < copies; ++i) one.plan.operations.push_back(gemm("attention.o_proj", 1, 512, 256));
+        const double h = sim::near_share(one.plan, cache);
+        for (const model::Operation& operation : one.plan.operations) {
+            const auto work = sim::kernel_work(operation, 1);
+            one.us.push_back(0.3 + std::hypot(work.bytes * ((1 - h) / 20e3 + h / 60e3), work.flops / 50e3));
+            one.wait_us.push_back(0);
+            one.total_us += one.us.back();
+        }
+        plain.push_back(one);
+    }
+    passes.insert(passes.end(), plain.begin(), plain.end());
+    const auto fit = fit_cpu(passes, {}, core());
+    ASSERT_TRUE(fit);
+    const sim::KernelModel near(core(), kernels_for_ranks(fit->kernels, 1, model::Pass::decode), {});
+    for (const CpuMeasuredPass& pass : plain) {
+        const double predicted = near.time(pass.plan.operations[0], sim::near_share(pass.plan, cache)).us;
+        EXPECT_NEAR(predicted / pass.us[0], 1, 0.04) << pass.plan.operations.size();
+    }
+    EXPECT_GT(plain.back().us[0], 1.9 * plain.front().us[0]);
 }
 
 TEST(CpuFit, An_operations_interval_holds_what_its_corrections_miss_and_what_another_run_differs) {

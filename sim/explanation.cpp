@@ -139,7 +139,8 @@ std::vector<std::string> equations(const model::Scenario& scenario, const Predic
     }
     lines.push_back(fmt::format(
         "acceptance length = {} = {:.4f} ({})",
-        speculation.top_k > 1 ? "1 + sum of path probabilities of the draft tree"
+        speculation.top_k > 1 ? (speculation.acceptance.tree_length > 0 ? "measured with this tree"
+                                                                        : "1 + sum of path probabilities of the draft tree")
                               : fmt::format("1 + {:.4g} x ({})", speculation.acceptance.hit, positions),
         p.acceptance_length.value,
         speculation.acceptance.source.empty() ? "no source given" : speculation.acceptance.source));

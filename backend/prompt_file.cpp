@@ -42,7 +42,9 @@ Expected<std::vector<std::string>> parse_prompt_lines(std::string_view text, con
         if (reader.expect_object()) prompt = reader.string("prompt");
         if (problems.empty() && prompt.empty()) reader.problem("prompt", "is empty");
         if (!problems.empty()) return tl::unexpected(model::to_error(problems, place));
-        if (prompts.size() == kMaxPrompts) return fail(ErrorCode::too_large, fmt::format("more than {} prompts", kMaxPrompts), place);
+        if (prompts.size() == kMaxPrompts) {
+            return fail(ErrorCode::too_large, fmt::format("more than {} prompts", kMaxPrompts), place);
+        }
         prompts.push_back(std::move(prompt));
         return {};
     });
@@ -70,12 +72,16 @@ Expected<std::vector<std::vector<int>>> parse_token_lines(std::string_view text,
             tokens.push_back(token);
             at = next;
         }
-        if (sequences.size() == kMaxPrompts) return fail(ErrorCode::too_large, fmt::format("more than {} sequences", kMaxPrompts), name);
+        if (sequences.size() == kMaxPrompts) {
+            return fail(ErrorCode::too_large, fmt::format("more than {} sequences", kMaxPrompts), name);
+        }
         if (!tokens.empty()) sequences.push_back(std::move(tokens));
         return {};
     });
     if (!read) return tl::unexpected(read.error());
-    if (sequences.empty()) return fail(ErrorCode::invalid_input, "holds no token", name, "token ids separated by spaces are expected");
+    if (sequences.empty()) {
+        return fail(ErrorCode::invalid_input, "holds no token", name, "token ids separated by spaces are expected");
+    }
     return sequences;
 }
 

@@ -15,11 +15,12 @@ namespace draftboard::backend {
 
 inline constexpr std::size_t kMaxPrompts = 100'000;  ///< of a file
 
-/// {"prompt": "..."} a line, other members unread. `name` stands in errors. Errors: lines that hold no prompt or an empty one, no line
-/// at all, too many of them.
+/// {"prompt": "..."} a line, other members unread. `name` stands in errors. Errors: lines that hold no prompt or an empty one,
+/// no line at all, too many of them.
 [[nodiscard]] model::Expected<std::vector<std::string>> parse_prompt_lines(std::string_view text, const std::string& name);
 
-/// Token ids a line, separated by spaces, tabs or commas. Errors: what is no whole number from 0, no token at all, too many lines.
+/// Token ids a line, separated by spaces, tabs or commas. Errors: what is no whole number from 0, no token at all, too many
+/// lines.
 [[nodiscard]] model::Expected<std::vector<std::vector<int>>> parse_token_lines(std::string_view text, const std::string& name);
 
 }  // namespace draftboard::backend

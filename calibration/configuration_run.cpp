@@ -77,8 +77,8 @@ MeasuredAcceptance acceptance_of(const std::vector<TextAcceptance>& texts, int s
 
 bool has_draft_model(SpeculationMethod method) { return method != SpeculationMethod::none && method != SpeculationMethod::ngram; }
 
-Expected<std::shared_ptr<backend::Inference>> open_engines(const std::vector<SuiteConfiguration>& configurations, const std::string& folder,
-                                                           int text_length) {
+Expected<std::shared_ptr<backend::Inference>> open_engines(const std::vector<SuiteConfiguration>& configurations,
+                                                           const std::string& folder, int text_length) {
     backend::InferenceSettings settings;
     settings.model = folder;
     settings.text_length = text_length;
@@ -101,7 +101,8 @@ Expected<std::shared_ptr<backend::Inference>> open_engines(const std::vector<Sui
     return std::make_shared<backend::Inference>(std::move(*inference));
 }
 
-Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& configuration, std::shared_ptr<backend::Inference> engines) {
+Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& configuration,
+                                                  std::shared_ptr<backend::Inference> engines) {
     ConfigurationRun run;
     run.configuration_ = configuration;
     run.inference_ = std::move(engines);
@@ -114,7 +115,8 @@ Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& conf
     } else if (has_draft_model(configuration.method)) {
         backend::cpu::Engine* engine = run.inference_->drafter_engine();
         if (engine == nullptr || settings.method != draft_method(configuration.method)) {
-            return model::fail(model::ErrorCode::invalid_input, "the engines were opened for another drafter", configuration.name());
+            return model::fail(model::ErrorCode::invalid_input, "the engines were opened for another drafter",
+                               configuration.name());
         }
         const auto& fusion = engine->rank(0).weights().fusion;
         const backend::DrafterReads reads = configuration.method == SpeculationMethod::eagle3 ? backend::DrafterReads::features

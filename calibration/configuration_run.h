@@ -50,8 +50,8 @@ using ProfiledPasses = std::map<std::tuple<std::string, model::Pass, int, int>, 
 /// Target and drafter model for all of `configurations`, which are of one model and number of ranks and draft with at most one
 /// model: room for the largest batch, and for texts of `text_length` beside the rows of the widest drafts.
 /// `folder`: the model's. Errors: the model's; one without a byte tokenizer.
-[[nodiscard]] model::Expected<std::shared_ptr<backend::Inference>> open_engines(const std::vector<SuiteConfiguration>& configurations,
-                                                                                const std::string& folder, int text_length);
+[[nodiscard]] model::Expected<std::shared_ptr<backend::Inference>> open_engines(
+    const std::vector<SuiteConfiguration>& configurations, const std::string& folder, int text_length);
 
 /// Whether the method runs a model of its own: engines serve one such method, and lookups and plain decoding beside it.
 [[nodiscard]] bool has_draft_model(model::SpeculationMethod method);

@@ -25,8 +25,8 @@ constexpr double kLeastUs = 1e-3;      // below the clock's step a median may be
 constexpr std::size_t kFolds = 5;
 constexpr double kLeastError = 0.02;
 constexpr double kLeastCache = 32 * 1024;  // an L1, about
-/// Bandwidth of bytes in a core's own cache over that of the others, candidates: an L2 gives a core up to four times what an L3 does
-/// (64 and some 16 bytes a cycle), where arithmetic is not in the way.
+/// Bandwidth of bytes in a core's own cache over that of the others, candidates: an L2 gives a core up to four times what an
+/// L3 does (64 and some 16 bytes a cycle), where arithmetic is not in the way.
 constexpr std::array kNearFactors = {1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
 constexpr double kCachePays = 0.9;          // of the mean error: what a second price of bytes has to save
 
@@ -132,15 +132,17 @@ std::vector<sim::ResidualPoint> corrections(sim::KernelConstants constants, cons
     return points;
 }
 
-/// log(predicted / measured) of each row. A row between the smallest and the largest m is predicted by its neighbours in m: a shape
-/// that nobody measured.
+/// log(predicted / measured) of each row. A row between the smallest and the largest m is predicted by its neighbours in m: a
+/// shape that nobody measured.
 std::vector<double> errors_of(const sim::KernelConstants& constants, const Rows& rows) {
     std::vector<double> errors;
     for (const Row& row : rows) {
         sim::KernelConstants left = constants;
         const double x = std::log2(row.fit.work.m);
-        const auto at = std::find_if(left.residuals.begin(), left.residuals.end(), [&](const auto& point) { return point.log2_m == x; });
-        if (at != left.residuals.end() && at != left.residuals.begin() && at + 1 != left.residuals.end()) left.residuals.erase(at);
+        const auto at = std::find_if(left.residuals.begin(), left.residuals.end(),
+                                     [&](const auto& point) { return point.log2_m == x; });
+        const bool inside = at != left.residuals.begin() && at != left.residuals.end() && at + 1 != left.residuals.end();
+        if (inside) left.residuals.erase(at);
         errors.push_back(std::log(std::max(sim::kernel_us(left, row.fit.work), kLeastUs) / row.fit.us));
     }
     return errors;
@@ -185,8 +187,8 @@ void add_entry(const std::string& key, sim::KernelConstants constants, const Row
     out.kernels.entries[key] = std::move(constants);
 }
 
-/// What a warm pass costs of a role: the others' constants, with the bandwidth of bytes that are near (sim::near_share) and corrections
-/// by m of its own. The near bandwidth is searched: what leaves the least mean error.
+/// What a warm pass costs of a role: the others' constants, with the bandwidth of bytes that are near (sim::near_share) and
+/// corrections by m of its own. The near bandwidth is searched: what leaves the least mean error.
 sim::KernelConstants warm_constants(const sim::KernelConstants& cold, const Rows& rows) {
     sim::KernelConstants best;
     double least = 0;
@@ -209,12 +211,15 @@ sim::KernelConstants warm_constants(const sim::KernelConstants& cold, const Rows
 }
 
 /// One (kind, format, ranks): the kind's entry, one of each role, and those of warm passes.
-void fit_group(const std::string& subkind_and_format, int ranks, OperationKind kind, const Rows& all, const model::GpuSpec& gpu, CpuFit& out) {
+void fit_group(const std::string& subkind_and_format, int ranks, OperationKind kind, const Rows& all,
+               const model::GpuSpec& gpu, CpuFit& out) {
     const FitShape shape = shape_of(kind);
     const double peak = gpu.bf16_tflops;
     const auto cold_of = [&](const Rows& rows) {
         Rows cold = rows_where(rows, [](const Row& row) { return !has_own_cache(row.pass); });
-        if (merged(cold).size() < kMinFitRows) cold = rows_where(rows, [](const Row& row) { return row.pass != model::Pass::draft; });
+        if (merged(cold).size() < kMinFitRows) {
+            cold = rows_where(rows, [](const Row& row) { return row.pass != model::Pass::draft; });
+        }
         return cold.empty() ? rows : cold;
     };
     const Rows cold = cold_of(all);
@@ -222,14 +227,16 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
     if (distinct.size() < kMinFitRows) distinct = cold;
     auto pooled = fit_with_cache(distinct, shape, gpu, peak);
     if (!pooled) {
-        out.notes.push_back(fmt::format("{}/{} is left out: {}", subkind_and_format, cpu_implementation(ranks), pooled.error().to_text()));
+        out.notes.push_back(fmt::format("{}/{} is left out: {}", subkind_and_format, cpu_implementation(ranks),
+                                        pooled.error().to_text()));
         return;
     }
     pooled->constants.warm_bandwidth_gb_s = 0;
     const auto bar = subkind_and_format.find('/');
     const std::string on_ranks = fmt::format("fit to passes of the engine on {} rank(s)", ranks);
     const auto role_key = [&](std::string_view role, model::Pass pass) {
-        return fmt::format("{}@{}{}/{}", subkind_and_format.substr(0, bar), role, subkind_and_format.substr(bar), cpu_implementation(ranks, pass));
+        return fmt::format("{}@{}{}/{}", subkind_and_format.substr(0, bar), role, subkind_and_format.substr(bar),
+                           cpu_implementation(ranks, pass));
     };
     std::set<std::string_view> roles;
     for (const Row& row : all) roles.insert(row.role);
@@ -245,7 +252,8 @@ void fit_group(const std::string& subkind_and_format, int ranks, OperationKind k
             Rows own_distinct = merged(own);
             if (own_distinct.size() < kMinFitRows) own_distinct = own;
             const auto apart = fit_with_cache(own_distinct, shape, gpu, peak);
-            if (apart && (errors.empty() || mean_error(errors) > kRolePooling * mean_error(apart->left_out_error) + kRoleTolerance)) {
+            const double bar_of_pooling = apart ? kRolePooling * mean_error(apart->left_out_error) + kRoleTolerance : 0;
+            if (apart && (errors.empty() || mean_error(errors) > bar_of_pooling)) {
                 constants = apart->constants;
                 constants.warm_bandwidth_gb_s = 0;
             }
@@ -426,7 +434,8 @@ void state_common_errors(const std::vector<CpuMeasuredPass>& passes, const model
         const model::Pass kind = has_own_cache(pass.key.pass) ? pass.key.pass : model::Pass::verify;
         auto model = models.find({ranks, kind});
         if (model == models.end()) {
-            model = models.try_emplace({ranks, kind}, gpu, kernels_for_ranks(kernels, ranks, kind), sim::ImplementationChoice{}).first;
+            const sim::KernelTable table = kernels_for_ranks(kernels, ranks, kind);
+            model = models.try_emplace({ranks, kind}, gpu, table, sim::ImplementationChoice{}).first;
         }
         const double near = sim::near_share(pass.plan, gpu.l2_bytes);
         std::map<sim::KernelKey, std::pair<double, double>> sums;  // predicted, measured

@@ -3,14 +3,14 @@
 // From measured passes of the CPU engine to what prices them: kernels by kernel_fit.h, collectives, waiting and host costs
 // by non-negative least squares. Nothing here runs an engine (cpu_calibration.h) or reads a file.
 //
-//   kernels        one fit a (kind, format, number of ranks) to verify and draft_extend passes; weights as a pass finds them, for it
-//                  walks through all layers. A role is fitted alone where the kind's misses it by more than kRolePooling times what
-//                  its own does. Each role has an entry with its own corrections by m over the one or the other.
-//   warm passes    plain steps and a drafter's further steps (kOwnCachePasses) have entries a role too: the same constants, a bandwidth of
-//                  bytes that are near (sim::near_share of the pass) and corrections by m from their own times; beyond their
-//                  largest m those of the other passes
-//   errors         relative_error^2 = mean over rows of log(measured / predicted)^2 + noise^2, by role and kind of pass: each row by
-//                  corrections that lack its m (those of its neighbours in m), unless it is the smallest or largest;
+//   kernels        one fit a (kind, format, number of ranks) to verify and draft_extend passes; weights as a pass finds them, for
+//                  it walks through all layers. A role is fitted alone where the kind's misses it by more than kRolePooling times
+//                  what its own does. Each role has an entry with its own corrections by m over the one or the other.
+//   warm passes    plain steps and a drafter's further steps (kOwnCachePasses) have entries a role too: the same constants, a
+//                  bandwidth of bytes that are near (sim::near_share of the pass) and corrections by m from their own times;
+//                  beyond their largest m those of the other passes
+//   errors         relative_error^2 = mean over rows of log(measured / predicted)^2 + noise^2, by role and kind of pass: each row
+//                  by corrections that lack its m (those of its neighbours in m), unless it is the smallest or largest;
 //                  noise: sd of log(median of later / earlier samples) / sqrt 2 of an operation, as another run has it as well
 //   caches         bytes beyond near_bytes cost far_factor times as much, where that lowers the mean error by a tenth
 //   collectives    t = call + barriers b + bytes / B       x = (call, b, 1/B one-shot, 1/B ring, 1/B gather), rows over t

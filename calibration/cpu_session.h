@@ -5,7 +5,7 @@
 //
 // Cycles of one shape follow one another on running text, and passes follow in the order of a cycle, because what a pass finds in the
 // caches is what those before it left there:
-//   verify (commits half of its rows, so that the next one has a rollback to do), draft_extend, draft, draft
+//   verify (commits half of its rows, so that the next one has a rollback to do), draft_extend, three times draft of each width
 // A model's pass walks through all its weights and comes back to a layer after all others; a drafter is small and its
 // further steps find in cache what its first call loaded, as they do in a cycle.
 

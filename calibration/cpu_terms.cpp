@@ -145,7 +145,9 @@ void set_cpu_terms(Calibration& calibration, const CpuTerms& terms) {
     calibration.unknown["collectives"] = std::move(collectives);
 }
 
-bool has_own_cache(model::Pass pass) { return std::find(kOwnCachePasses.begin(), kOwnCachePasses.end(), pass) != kOwnCachePasses.end(); }
+bool has_own_cache(model::Pass pass) {
+    return std::find(kOwnCachePasses.begin(), kOwnCachePasses.end(), pass) != kOwnCachePasses.end();
+}
 
 std::string cpu_implementation(int ranks, model::Pass pass) {
     return has_own_cache(pass) ? fmt::format("{}.{}@{}", kFamily, to_name(pass), ranks) : fmt::format("{}@{}", kFamily, ranks);

@@ -48,7 +48,8 @@ inline constexpr std::array kOwnCachePasses = {model::Pass::decode, model::Pass:
 [[nodiscard]] std::string cpu_implementation(int ranks, model::Pass pass = model::Pass::verify);
 /// The kernels of a pass for that many ranks, under "cpu", or "cpu.draft" where the pass has its own; other implementations stay
 /// as they are.
-[[nodiscard]] sim::KernelTable kernels_for_ranks(const sim::KernelTable& table, int ranks, model::Pass pass = model::Pass::verify);
+[[nodiscard]] sim::KernelTable kernels_for_ranks(const sim::KernelTable& table, int ranks,
+                                                 model::Pass pass = model::Pass::verify);
 
 /// What prices a scenario of `ranks` ranks. Terms that are empty change nothing.
 [[nodiscard]] model::Expected<void> apply(const CpuTerms& terms, int ranks, sim::CostConstants& constants);

@@ -279,7 +279,8 @@ Json validation_json(const Validation& validation) {
     json["operation_rows"] = Json::array();
     for (const OperationRow& row : operation_rows(validation)) {
         json["operation_rows"].push_back({{"key", row.key}, {"count", row.count}, {"measured_us", row.measured_us}, {"predicted_us", row.predicted_us},
-                                          {"median_absolute_error", row.median_error}, {"bias", row.bias}, {"share", row.share}, {"coverage_90", row.coverage_90}});
+                                          {"median_absolute_error", row.median_error}, {"bias", row.bias}, {"share", row.share},
+                                          {"coverage_90", row.coverage_90}});
     }
     json["notes"] = validation.notes;
     return json;

@@ -115,9 +115,9 @@ struct KernelWork {
 };
 [[nodiscard]] KernelWork kernel_work(const model::Operation& operation, double head_tile = kMlaHeadTile);
 
-/// Share of a pass's bytes that the pass before it left in a cache of `cache_bytes`, where that was the same pass: plain steps, a drafter's
-/// further steps; 0 for other passes and without a cache. Walking again and again through D bytes, a line is still there if none of the
-/// lines that were missed since took its place, and places are taken at random in a cache of C bytes:
+/// Share of a pass's bytes that the pass before it left in a cache of `cache_bytes`, where that was the same pass: plain steps, a
+/// drafter's further steps; 0 for other passes and without a cache. Walking again and again through D bytes, a line is still
+/// there if none of the lines that were missed since took its place, and places are taken at random in a cache of C bytes:
 ///     h = exp(-D / C (1 - h)),  1 where D <= C
 /// Worked example: D = 1.5 C: h = 0.417. D = 2 C: h = 0.203.
 [[nodiscard]] double near_share(const model::Plan& plan, double cache_bytes);

@@ -42,6 +42,8 @@ Expected<ConfigurationPrediction> predict_configuration(const SuiteConfiguration
     scenario.calibration = inputs.calibration;
     scenario.speculation = std::move(*speculation);
     scenario.speculation.acceptance = inputs.acceptance.acceptance;
+    // A tree's length was measured as a tree's: the model of trees would build it from a chain's rates.
+    if (configuration.top_k > 1) scenario.speculation.acceptance.tree_length = std::max(1.0, inputs.acceptance.length);
     // Two samples of texts stand between the two lengths: the one behind the prediction and the run's own.
     const double spread = inputs.acceptance.acceptance.relative_spread;
     scenario.speculation.acceptance.relative_spread =
@@ -60,16 +62,6 @@ Expected<ConfigurationPrediction> predict_configuration(const SuiteConfiguration
     if (!prediction) return tl::unexpected(prediction.error());
     out.prediction = std::move(*prediction);
     out.passes = predictor.passes();
-    if (configuration.top_k > 1) {
-        // A tree's length was measured as a tree's: the model of trees would build it from a chain's rates.
-        const double factor = inputs.acceptance.length / out.prediction.acceptance_length.value;
-        for (model::Interval* interval : {&out.prediction.tokens_per_second, &out.prediction.per_user_tokens_per_second,
-                                          &out.prediction.speedup, &out.prediction.acceptance_length}) {
-            interval->value *= factor;
-            interval->low *= factor;
-            interval->high *= factor;
-        }
-    }
     return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "backend/decode_loop.h"
+#include "backend/ngram_drafter.h"
 #include "calibration/cpu_measurements.h"
 #include "calibration/disturbance.h"
 
@@ -15,7 +16,8 @@ using model::SpeculationMethod;
 
 namespace {
 
-constexpr int kWarmUpCycles = 2;
+/// Cycles of a visit before any counts: as many as the calibration leaves out (cpu_session.cpp), for the same reason.
+constexpr int kWarmUpCycles = 8;
 constexpr double kLeastCycles = 5;
 constexpr double kPrefillMs = 0.02;  // looking for waiting texts takes less, running one more
 
@@ -73,32 +75,67 @@ MeasuredAcceptance acceptance_of(const std::vector<TextAcceptance>& texts, int s
     return measured;
 }
 
-Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& configuration, const std::string& folder, int text_length) {
+bool has_draft_model(SpeculationMethod method) { return method != SpeculationMethod::none && method != SpeculationMethod::ngram; }
+
+Expected<std::shared_ptr<backend::Inference>> open_engines(const std::vector<SuiteConfiguration>& configurations,
+                                                           const std::string& folder, int text_length) {
     backend::InferenceSettings settings;
     settings.model = folder;
-    settings.method = draft_method(configuration.method);
-    settings.steps = std::max(1, configuration.steps);
-    settings.top_k = configuration.top_k;
-    settings.draft_tokens = configuration.draft_tokens;
-    settings.ranks = configuration.ranks;
-    settings.batch = configuration.batch;
     settings.text_length = text_length;
+    int rows = 0;  // of drafts, beside a text
+    for (const SuiteConfiguration& one : configurations) {
+        settings.ranks = one.ranks;
+        settings.batch = std::max(settings.batch, one.batch);
+        rows = std::max({rows, one.verify_tokens(), one.steps + 1 + one.top_k * one.steps});
+        if (!has_draft_model(one.method)) continue;
+        settings.method = draft_method(one.method);
+        settings.steps = std::max(settings.steps, one.steps);
+    }
+    settings.text_length += rows;
     auto inference = backend::Inference::open(settings);
     if (!inference) return tl::unexpected(inference.error());
     if (!inference->tokenizer()) {
         return model::fail(model::ErrorCode::unsupported, "the model has no byte tokenizer, so the prompts can't be given to it", folder,
                            "choose a model that has one");
     }
+    return std::make_shared<backend::Inference>(std::move(*inference));
+}
+
+Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& configuration,
+                                                  std::shared_ptr<backend::Inference> engines) {
     ConfigurationRun run;
     run.configuration_ = configuration;
-    run.inference_ = std::make_unique<backend::Inference>(std::move(*inference));
+    run.inference_ = std::move(engines);
+    const backend::InferenceSettings& settings = run.inference_->settings();
+    const int steps = std::max(1, configuration.steps);
+    if (configuration.method == SpeculationMethod::ngram) {
+        auto made = backend::NgramDrafter::create({steps, settings.ngram_min, settings.ngram_max, settings.pad_misses});
+        if (!made) return tl::unexpected(made.error());
+        run.drafter_ = std::make_unique<backend::NgramDrafter>(std::move(*made));
+    } else if (has_draft_model(configuration.method)) {
+        backend::cpu::Engine* engine = run.inference_->drafter_engine();
+        if (engine == nullptr || settings.method != draft_method(configuration.method)) {
+            return model::fail(model::ErrorCode::invalid_input, "the engines were opened for another drafter",
+                               configuration.name());
+        }
+        const auto& fusion = engine->rank(0).weights().fusion;
+        const backend::DrafterReads reads = configuration.method == SpeculationMethod::eagle3 ? backend::DrafterReads::features
+                                            : configuration.method == SpeculationMethod::mtp  ? backend::DrafterReads::hidden
+                                                                                              : backend::DrafterReads::nothing;
+        const int drafts = configuration.top_k > 1 ? configuration.verify_tokens() : 0;
+        auto made = backend::ModelDrafter::create(
+            *engine, run.inference_->target().vocabulary(),
+            {reads, steps, configuration.top_k, drafts, fusion ? fusion->target_of_draft : std::vector<int>{}});
+        if (!made) return tl::unexpected(made.error());
+        run.drafter_ = std::make_unique<backend::ModelDrafter>(std::move(*made));
+    }
     return run;
 }
 
 Expected<RoundSample> ConfigurationRun::decode(const std::vector<std::vector<int>>& texts, int tokens) {
     backend::LoopOptions options;
     options.batch = configuration_.batch;
-    backend::DecodeLoop loop(inference_->target(), inference_->drafter(), options);
+    backend::DecodeLoop loop(inference_->target(), drafter_.get(), options);
     for (const std::vector<int>& text : texts) {
         backend::Request request;
         request.prompt = text;
@@ -138,17 +175,21 @@ Expected<RoundSample> ConfigurationRun::decode(const std::vector<std::vector<int
     return sample;
 }
 
-Expected<ProfiledPasses> ConfigurationRun::profile(const std::vector<std::vector<int>>& texts, int tokens) {
-    backend::Profile target;
-    backend::Profile drafter;
-    inference_->target().set_profile(&target);
-    if (inference_->drafter_engine() != nullptr) inference_->drafter_engine()->set_profile(&drafter);
+Expected<void> ConfigurationRun::profile(const std::vector<std::vector<int>>& texts, int tokens) {
+    backend::cpu::Engine* drafter = drafter_ && has_draft_model(configuration_.method) ? inference_->drafter_engine() : nullptr;
+    inference_->target().set_profile(&target_profile_);
+    if (drafter != nullptr) drafter->set_profile(&drafter_profile_);
     const auto decoded = decode(texts, tokens);
     inference_->target().set_profile(nullptr);
-    if (inference_->drafter_engine() != nullptr) inference_->drafter_engine()->set_profile(nullptr);
+    if (drafter != nullptr) drafter->set_profile(nullptr);
     if (!decoded) return tl::unexpected(decoded.error());
+    return {};
+}
+
+ProfiledPasses ConfigurationRun::profiled() const {
     ProfiledPasses passes;
-    for (const auto& [name, profile] : {std::pair<const char*, const backend::Profile*>{"target", &target}, {"drafter", &drafter}}) {
+    for (const auto& [name, profile] :
+         {std::pair<const char*, const backend::Profile*>{"target", &target_profile_}, {"drafter", &drafter_profile_}}) {
         for (const auto& [key, samples] : profile->passes()) {
             const auto& [pass, sequences, width] = key;
             if (sequences != configuration_.batch || pass == model::Pass::prefill) continue;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One configuration of a suite, decoded for real. Batches count while they are full and no text joins; what is counted of a
+// One configuration of a suite, decoded for real. What is measured is what tok/s means to a user: steady decoding. So batches
+// count while they are full and no text joins, and the first cycles of each visit are left out; what is counted of a
 // text is complete, whatever limit ended it. Texts go on past end tokens, so that all are of one length.
+//
+// Configurations of one model on as many ranks run on the same engines (open_engines), each with a drafter of its own. With
+// weights of their own they would push each other's out of the caches, and a visit would measure how they come back.
 
 #include <map>
 #include <memory>
@@ -43,20 +47,35 @@ struct ProfiledPass {
 };
 using ProfiledPasses = std::map<std::tuple<std::string, model::Pass, int, int>, ProfiledPass>;
 
+/// Target and drafter model for all of `configurations`, which are of one model and number of ranks and draft with at most one
+/// model: room for the largest batch, and for texts of `text_length` beside the rows of the widest drafts.
+/// `folder`: the model's. Errors: the model's; one without a byte tokenizer.
+[[nodiscard]] model::Expected<std::shared_ptr<backend::Inference>> open_engines(
+    const std::vector<SuiteConfiguration>& configurations, const std::string& folder, int text_length);
+
+/// Whether the method runs a model of its own: engines serve one such method, and lookups and plain decoding beside it.
+[[nodiscard]] bool has_draft_model(model::SpeculationMethod method);
+
 class ConfigurationRun {
    public:
-    /// `folder`: the model's.
-    [[nodiscard]] static model::Expected<ConfigurationRun> open(const SuiteConfiguration& configuration, const std::string& folder,
-                                                                int text_length);
+    /// `engines`: made for a list that holds the configuration.
+    [[nodiscard]] static model::Expected<ConfigurationRun> open(const SuiteConfiguration& configuration,
+                                                                std::shared_ptr<backend::Inference> engines);
     [[nodiscard]] model::Expected<RoundSample> decode(const std::vector<std::vector<int>>& texts, int tokens);
-    /// decode() with the time of every operation; those of full batches are returned.
-    [[nodiscard]] model::Expected<ProfiledPasses> profile(const std::vector<std::vector<int>>& texts, int tokens);
+    /// decode() with the time of every operation; they are added to what earlier calls measured.
+    [[nodiscard]] model::Expected<void> profile(const std::vector<std::vector<int>>& texts, int tokens);
+    /// Medians of what was profiled, of full batches.
+    [[nodiscard]] ProfiledPasses profiled() const;
     [[nodiscard]] backend::Inference& inference() { return *inference_; }
     [[nodiscard]] const backend::Inference& inference() const { return *inference_; }
 
    private:
+    ConfigurationRun() = default;
     SuiteConfiguration configuration_;
-    std::unique_ptr<backend::Inference> inference_;
+    std::shared_ptr<backend::Inference> inference_;
+    std::unique_ptr<backend::Drafter> drafter_;  ///< nullptr: plain decoding
+    backend::Profile target_profile_;
+    backend::Profile drafter_profile_;
 };
 
 }  // namespace draftboard::calibration

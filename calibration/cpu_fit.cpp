@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -23,6 +25,9 @@ constexpr double kLeastUs = 1e-3;      // below the clock's step a median may be
 constexpr std::size_t kFolds = 5;
 constexpr double kLeastError = 0.02;
 constexpr double kLeastCache = 32 * 1024;  // an L1, about
+/// Bandwidth of bytes in a core's own cache over that of the others, candidates: an L2 gives a core up to four times what an
+/// L3 does (64 and some 16 bytes a cycle), where arithmetic is not in the way.
+constexpr std::array kNearFactors = {1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
 constexpr double kCachePays = 0.9;          // of the mean error: what a second price of bytes has to save
 
 /// Which terms a kind of kernel has on a core: no loop that other units would share.
@@ -38,27 +43,30 @@ FitShape shape_of(OperationKind kind) {
 struct Row {
     std::string_view role;
     FitRow fit;
-    double samples = 1;
+    model::Pass pass = model::Pass::verify;
+    double noise = 0;
 };
 
 /// Rows of equal work become one: a layer more of the same shape is no further evidence of the formula.
 std::vector<Row> merged(const std::vector<Row>& rows) {
-    std::map<std::tuple<std::string_view, double, double, double>, Row> by_work;
+    std::map<std::tuple<std::string_view, double, double, double, double>, Row> by_work;
     for (const Row& row : rows) {
         const sim::KernelWork& work = row.fit.work;
         // Contexts and experts differ a little from layer to layer and round to round: three digits tell them apart.
         const auto digits = [](double value) { return value > 0 ? std::round(std::log(value) * 200) : 0.0; };
-        auto [at, fresh] = by_work.try_emplace({row.role, work.m, digits(work.bytes), digits(work.flops)}, row);
+        const double near = std::round(work.near_share * 50);
+        auto [at, fresh] = by_work.try_emplace({row.role, work.m, digits(work.bytes), digits(work.flops), near}, row);
         if (fresh) continue;
         Row& sum = at->second;
-        const double n = sum.samples + 1;
+        const double n = sum.fit.samples + 1;
         const auto mean = [n](double& into, double value) { into += (value - into) / n; };
         mean(sum.fit.us, row.fit.us);
         mean(sum.fit.work.bytes, work.bytes);
         mean(sum.fit.work.flops, work.flops);
         mean(sum.fit.work.items, work.items);
         mean(sum.fit.work.length, work.length);
-        sum.samples = n;
+        mean(sum.fit.work.near_share, work.near_share);
+        sum.fit.samples = n;
     }
     std::vector<Row> out;
     for (auto& [key, row] : by_work) out.push_back(std::move(row));
@@ -102,80 +110,165 @@ Expected<KernelFit> fit_with_cache(const std::vector<Row>& rows, const FitShape&
     return best;
 }
 
-void add_entry(const std::string& key, KernelFit fit, const std::vector<Row>& rows, const std::string& source, CpuFit& out) {
-    fit.constants.head_tile = 1;
-    fit.constants.warm_bandwidth_gb_s = 0;
-    fit.constants.source = source;
-    fit.constants.coverage = sim::Coverage::measured;
+using Rows = std::vector<Row>;
+
+Rows rows_where(const Rows& rows, const std::function<bool(const Row&)>& wanted) {
+    Rows out;
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(out), wanted);
+    return out;
+}
+
+/// Corrections by m over what constants say without any: medians of log(measured / predicted) of equal m, drawn towards 1 by one
+/// measurement's worth of doubt.
+std::vector<sim::ResidualPoint> corrections(sim::KernelConstants constants, const Rows& rows) {
+    constants.residuals.clear();
+    std::map<double, std::vector<double>> logs;
+    for (const Row& row : rows) logs[row.fit.work.m].push_back(std::log(row.fit.us / sim::kernel_us(constants, row.fit.work)));
+    std::vector<sim::ResidualPoint> points;
+    for (const auto& [m, of_m] : logs) {
+        const double n = static_cast<double>(of_m.size());
+        points.push_back({std::log2(m), std::exp(median_of(of_m) * n / (n + 1))});
+    }
+    return points;
+}
+
+/// log(predicted / measured) of each row. A row between the smallest and the largest m is predicted by its neighbours in m: a
+/// shape that nobody measured.
+std::vector<double> errors_of(const sim::KernelConstants& constants, const Rows& rows) {
+    std::vector<double> errors;
+    for (const Row& row : rows) {
+        sim::KernelConstants left = constants;
+        const double x = std::log2(row.fit.work.m);
+        const auto at = std::find_if(left.residuals.begin(), left.residuals.end(),
+                                     [&](const auto& point) { return point.log2_m == x; });
+        const bool inside = at != left.residuals.begin() && at != left.residuals.end() && at + 1 != left.residuals.end();
+        if (inside) left.residuals.erase(at);
+        errors.push_back(std::log(std::max(sim::kernel_us(left, row.fit.work), kLeastUs) / row.fit.us));
+    }
+    return errors;
+}
+
+void add_entry(const std::string& key, sim::KernelConstants constants, const Rows& rows, const std::string& source, CpuFit& out) {
+    const std::vector<double> errors = errors_of(constants, rows);
+    double squares = 0;
+    double noise = 0;
+    constants.m_low = rows.front().fit.work.m;
+    constants.m_high = rows.front().fit.work.m;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        squares += errors[i] * errors[i];
+        noise += rows[i].noise * rows[i].noise;
+        constants.m_low = std::min(constants.m_low, rows[i].fit.work.m);
+        constants.m_high = std::max(constants.m_high, rows[i].fit.work.m);
+    }
+    for (const sim::ResidualPoint& point : constants.residuals) {  // a warm pass takes the others' beyond its own
+        constants.m_high = std::max(constants.m_high, std::exp2(point.log2_m));
+    }
+    constants.relative_error = std::max(kLeastError, std::sqrt((squares + noise) / static_cast<double>(rows.size())));
+    constants.head_tile = 1;
+    constants.points = static_cast<int>(rows.size());
+    constants.source = source;
+    constants.coverage = sim::Coverage::measured;
     TableFit table;
     table.table = "cpu";
     table.key = key;
     table.rows = static_cast<int>(rows.size());
     table.cold = table.rows;
-    table.all_errors = summarize(fit.left_out_error);
-    table.cold_errors = table.all_errors;
+    std::vector<double> relative;
     std::size_t worst = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (std::abs(fit.left_out_error[i]) > std::abs(fit.left_out_error[worst])) worst = i;
+        relative.push_back(std::expm1(errors[i]));
+        if (std::abs(errors[i]) > std::abs(errors[worst])) worst = i;
     }
+    table.all_errors = summarize(relative);
+    table.cold_errors = table.all_errors;
     table.worst_row = fmt::format("{} at m = {:g}: measured {:.2f} us, predicted {:.2f}", rows[worst].role, rows[worst].fit.work.m,
-                                  rows[worst].fit.us, rows[worst].fit.us * (1 + fit.left_out_error[worst]));
+                                  rows[worst].fit.us, rows[worst].fit.us * std::exp(errors[worst]));
     out.tables.push_back(std::move(table));
-    out.kernels.entries[key] = std::move(fit.constants);
+    out.kernels.entries[key] = std::move(constants);
 }
 
-/// One (kind, format, ranks): the kind's entry, and those of roles that it misses.
-void fit_group(const std::string& subkind_and_format, int ranks, OperationKind kind, const std::vector<Row>& all,
+/// What a warm pass costs of a role: the others' constants, with the bandwidth of bytes that are near (sim::near_share) and
+/// corrections by m of its own. The near bandwidth is searched: what leaves the least mean error.
+sim::KernelConstants warm_constants(const sim::KernelConstants& cold, const Rows& rows) {
+    sim::KernelConstants best;
+    double least = 0;
+    for (const double factor : kNearFactors) {
+        sim::KernelConstants warm = cold;
+        warm.floor_us = 0;
+        warm.warm_bandwidth_gb_s = factor * cold.bandwidth_gb_s;
+        warm.residuals = corrections(warm, rows);
+        double sum = 0;
+        for (const Row& row : rows) sum += std::abs(std::log(sim::kernel_us(warm, row.fit.work) / row.fit.us));
+        if (factor > kNearFactors.front() && sum >= least) continue;
+        least = sum;
+        const double largest = warm.residuals.back().log2_m;
+        for (const sim::ResidualPoint& point : cold.residuals) {
+            if (point.log2_m > largest) warm.residuals.push_back(point);
+        }
+        best = std::move(warm);
+    }
+    return best;
+}
+
+/// One (kind, format, ranks): the kind's entry, one of each role, and those of warm passes.
+void fit_group(const std::string& subkind_and_format, int ranks, OperationKind kind, const Rows& all,
                const model::GpuSpec& gpu, CpuFit& out) {
-    std::vector<Row> rows = merged(all);
-    if (rows.size() < kMinFitRows) rows = all;
     const FitShape shape = shape_of(kind);
     const double peak = gpu.bf16_tflops;
-    const std::string implementation = cpu_implementation(ranks);
-    auto pooled = fit_with_cache(rows, shape, gpu, peak);
+    const auto cold_of = [&](const Rows& rows) {
+        Rows cold = rows_where(rows, [](const Row& row) { return !has_own_cache(row.pass); });
+        if (merged(cold).size() < kMinFitRows) {
+            cold = rows_where(rows, [](const Row& row) { return row.pass != model::Pass::draft; });
+        }
+        return cold.empty() ? rows : cold;
+    };
+    const Rows cold = cold_of(all);
+    Rows distinct = merged(cold);
+    if (distinct.size() < kMinFitRows) distinct = cold;
+    auto pooled = fit_with_cache(distinct, shape, gpu, peak);
     if (!pooled) {
-        out.notes.push_back(fmt::format("{}/{} is left out: {}", subkind_and_format, implementation, pooled.error().to_text()));
+        out.notes.push_back(fmt::format("{}/{} is left out: {}", subkind_and_format, cpu_implementation(ranks),
+                                        pooled.error().to_text()));
         return;
     }
+    pooled->constants.warm_bandwidth_gb_s = 0;
     const auto bar = subkind_and_format.find('/');
-    std::vector<Row> shared;  // of roles that keep to the kind's entry
+    const std::string on_ranks = fmt::format("fit to passes of the engine on {} rank(s)", ranks);
+    const auto role_key = [&](std::string_view role, model::Pass pass) {
+        return fmt::format("{}@{}{}/{}", subkind_and_format.substr(0, bar), role, subkind_and_format.substr(bar),
+                           cpu_implementation(ranks, pass));
+    };
     std::set<std::string_view> roles;
-    for (const Row& row : rows) roles.insert(row.role);
+    for (const Row& row : all) roles.insert(row.role);
     for (const std::string_view role : roles) {
-        if (roles.size() == 1) break;
-        const std::size_t before = shared.size();
-        std::vector<Row> own;
-        std::vector<double> errors;
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            if (rows[i].role != role) continue;
-            own.push_back(rows[i]);
-            errors.push_back(pooled->left_out_error[i]);
-        }
-        if (own.size() < kMinFitRows) {
-            own.clear();
-            for (const Row& row : all) {
-                if (row.role == role) own.push_back(row);
+        const Rows of_role = rows_where(all, [&](const Row& row) { return row.role == role; });
+        const Rows own = cold_of(of_role);
+        sim::KernelConstants constants = pooled->constants;
+        if (roles.size() > 1) {
+            std::vector<double> errors;
+            for (std::size_t i = 0; i < distinct.size(); ++i) {
+                if (distinct[i].role == role) errors.push_back(pooled->left_out_error[i]);
+            }
+            Rows own_distinct = merged(own);
+            if (own_distinct.size() < kMinFitRows) own_distinct = own;
+            const auto apart = fit_with_cache(own_distinct, shape, gpu, peak);
+            const double bar_of_pooling = apart ? kRolePooling * mean_error(apart->left_out_error) + kRoleTolerance : 0;
+            if (apart && (errors.empty() || mean_error(errors) > bar_of_pooling)) {
+                constants = apart->constants;
+                constants.warm_bandwidth_gb_s = 0;
             }
         }
-        for (const Row& row : rows) {
-            if (row.role == role) shared.push_back(row);
-        }
-        auto apart = fit_with_cache(own, shape, gpu, peak);
-        if (!apart || mean_error(errors) <= kRolePooling * mean_error(apart->left_out_error) + kRoleTolerance) continue;
-        shared.resize(before);
-        const std::string key = fmt::format("{}@{}{}/{}", subkind_and_format.substr(0, bar), role, subkind_and_format.substr(bar),
-                                            implementation);
-        add_entry(key, std::move(*apart), own, fmt::format("fit to passes of the engine on {} rank(s), this role alone", ranks), out);
-    }
-    // Without those that went their own way the others are met better.
-    if (shared.size() < rows.size() && shared.size() >= kMinFitRows) {
-        if (auto again = fit_with_cache(shared, shape, gpu, peak)) {
-            pooled = std::move(again);
-            rows = std::move(shared);
+        constants.floor_us = 0;
+        if (shape.residuals) constants.residuals = corrections(constants, own);
+        add_entry(role_key(role, model::Pass::verify), constants, own, on_ranks + ", this role alone", out);
+        for (const model::Pass pass : kOwnCachePasses) {
+            const Rows warm = rows_where(of_role, [&](const Row& row) { return row.pass == pass; });
+            if (warm.empty()) continue;
+            add_entry(role_key(role, pass), warm_constants(constants, warm), warm,
+                      fmt::format("{}, this role in {} passes", on_ranks, to_name(pass)), out);
         }
     }
-    add_entry(fmt::format("{}/{}", subkind_and_format, implementation), std::move(*pooled), rows,
-              fmt::format("fit to passes of the engine on {} rank(s)", ranks), out);
+    add_entry(fmt::format("{}/{}", subkind_and_format, cpu_implementation(ranks)), pooled->constants, cold, on_ranks, out);
 }
 
 }  // namespace
@@ -189,8 +282,15 @@ CpuMeasuredPass measured_pass(const CpuPassKey& key, const CpuPassSamples& sampl
     pass.early_us = median_of(std::vector<float>(samples.total_us.begin(), samples.total_us.begin() + half));
     pass.late_us = median_of(std::vector<float>(samples.total_us.begin() + half, samples.total_us.end()));
     std::size_t mixture = 0;
+    const auto noise_of = [](const std::vector<float>& us) {
+        const auto middle = us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2);
+        const double early = median_of(std::vector<float>(us.begin(), middle));
+        const double late = median_of(std::vector<float>(middle, us.end()));
+        return early > kLeastUs && late > kLeastUs ? std::min(0.5, std::abs(std::log(late / early))) / std::sqrt(2.0) : 0.0;
+    };
     for (std::size_t i = 0; i < pass.plan.operations.size(); ++i) {
         pass.us.push_back(i < samples.operation_us.size() ? median_of(samples.operation_us[i]) : 0);
+        pass.noise.push_back(i < samples.operation_us.size() ? noise_of(samples.operation_us[i]) : 0);
         pass.wait_us.push_back(i < samples.wait_us.size() ? median_of(samples.wait_us[i]) : 0);
         model::Operation& operation = pass.plan.operations[i];
         if (operation.kind != OperationKind::experts) continue;
@@ -327,15 +427,21 @@ namespace {
 
 /// How well each entry meets the sum of its operations over a pass: rms of log(predicted / measured), by the whole fit.
 void state_common_errors(const std::vector<CpuMeasuredPass>& passes, const model::GpuSpec& gpu, sim::KernelTable& kernels) {
-    std::map<int, sim::KernelModel> models;
+    std::map<std::pair<int, model::Pass>, sim::KernelModel> models;
     std::map<sim::KernelKey, std::pair<double, double>> squares;  // sum, count
     for (const CpuMeasuredPass& pass : passes) {
         const int ranks = pass.key.ranks;
-        const auto model = models.try_emplace(ranks, gpu, kernels_for_ranks(kernels, ranks), sim::ImplementationChoice{}).first;
+        const model::Pass kind = has_own_cache(pass.key.pass) ? pass.key.pass : model::Pass::verify;
+        auto model = models.find({ranks, kind});
+        if (model == models.end()) {
+            const sim::KernelTable table = kernels_for_ranks(kernels, ranks, kind);
+            model = models.try_emplace({ranks, kind}, gpu, table, sim::ImplementationChoice{}).first;
+        }
+        const double near = sim::near_share(pass.plan, gpu.l2_bytes);
         std::map<sim::KernelKey, std::pair<double, double>> sums;  // predicted, measured
         for (std::size_t i = 0; i < pass.plan.operations.size(); ++i) {
             if (model::is_collective(pass.plan.operations[i].kind) || !(pass.us[i] > kLeastUs)) continue;
-            const sim::KernelTime time = model->second.time(pass.plan.operations[i]);
+            const sim::KernelTime time = model->second.time(pass.plan.operations[i], near);
             auto& [predicted, measured] = sums[time.key];
             predicted += time.us;
             measured += pass.us[i];
@@ -389,6 +495,7 @@ Expected<CpuFit> fit_cpu(const std::vector<CpuMeasuredPass>& passes, const CpuMe
     std::map<int, std::vector<const CpuMeasuredPass*>> by_ranks;
     for (const CpuMeasuredPass& pass : passes) {
         by_ranks[pass.key.ranks].push_back(&pass);
+        const double near = sim::near_share(pass.plan, gpu.l2_bytes);
         for (std::size_t i = 0; i < pass.plan.operations.size(); ++i) {
             const model::Operation& operation = pass.plan.operations[i];
             if (model::is_collective(operation.kind)) {
@@ -398,12 +505,12 @@ Expected<CpuFit> fit_cpu(const std::vector<CpuMeasuredPass>& passes, const CpuMe
                 continue;
             }
             if (!(pass.us[i] > kLeastUs)) continue;
-            // A drafter's further steps find its weights in a near cache. An entry has one bandwidth, and corrections by m alone:
-            // theirs would bend the target's passes of as many rows, so the few steps are priced as first calls are.
-            if (pass.key.pass == model::Pass::draft && operation.weight_bytes > 0) continue;
             Row row;
             row.role = operation.role;
+            row.pass = pass.key.pass;
+            row.noise = i < pass.noise.size() ? pass.noise[i] : 0;
             row.fit.work = sim::kernel_work(operation, 1);
+            row.fit.work.near_share = near;
             row.fit.resident_bytes = 1e3 * bounds.l2_bytes;  // a pass comes back to a layer after all others
             row.fit.us = pass.us[i];
             groups[{sim::kernel_subkind(operation), pass.key.ranks, operation.kind}].push_back(row);

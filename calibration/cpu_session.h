@@ -5,7 +5,7 @@
 //
 // Cycles of one shape follow one another on running text, and passes follow in the order of a cycle, because what a pass finds in the
 // caches is what those before it left there:
-//   verify (commits half of its rows, so that the next one has a rollback to do), draft_extend, draft, draft
+//   verify (commits half of its rows, so that the next one has a rollback to do), draft_extend, three times draft of each width
 // A model's pass walks through all its weights and comes back to a layer after all others; a drafter is small and its
 // further steps find in cache what its first call loaded, as they do in a cycle.
 
@@ -57,6 +57,7 @@ class CpuSession {
                                                 const Visit& visit, int commit_rows);
     [[nodiscard]] model::Expected<void> cycle(const Visit& visit, int tokens);
     [[nodiscard]] model::Expected<void> decode(const Visit& visit, bool after_verify);
+    [[nodiscard]] model::Expected<void> arrive(double clock_us);
     [[nodiscard]] model::Expected<void> steady(Visit visit, int tokens);  ///< tokens 0: plain steps
     [[nodiscard]] model::Expected<void> count_experts(backend::Engine& engine, const backend::Batch& batch,
                                                       std::span<const int> logits_rows, CpuPassSamples& samples);

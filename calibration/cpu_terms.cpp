@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMaxRanks = 1024;
 constexpr std::string_view kRunSigma = "host.run_sigma";
-constexpr std::string_view kPrefix = "cpu@";
+constexpr std::string_view kFamily = "cpu";
 
 void read_host(const JsonReader& list, CpuTerms& terms) {
     for (std::size_t i = 0; i < list.size() && i < kMaxRanks; ++i) {
@@ -63,20 +63,26 @@ void read_collectives(const JsonReader& list, CpuTerms& terms) {
     }
 }
 
-/// Of "gemm/bf16/cpu@2": 2; nothing for other implementations.
-std::optional<int> ranks_of(std::string_view implementation) {
-    if (!implementation.starts_with(kPrefix)) return std::nullopt;
-    implementation.remove_prefix(kPrefix.size());
+/// Of "cpu.draft@2": {"cpu.draft", 2}; nothing for other implementations.
+std::optional<std::pair<std::string, int>> measured_on(std::string_view implementation) {
+    const auto at = implementation.rfind('@');
+    if (at == std::string_view::npos) return std::nullopt;
+    const std::string_view family = implementation.substr(0, at);
+    bool known = family == kFamily;
+    for (const model::Pass pass : kOwnCachePasses) known = known || family == fmt::format("{}.{}", kFamily, to_name(pass));
+    if (!known) return std::nullopt;
+    implementation.remove_prefix(at + 1);
     int ranks = 0;
     const auto [end, error] = std::from_chars(implementation.data(), implementation.data() + implementation.size(), ranks);
     if (error != std::errc() || end != implementation.data() + implementation.size() || ranks < 1) return std::nullopt;
-    return ranks;
+    return std::pair(std::string(family), ranks);
 }
 
 constexpr std::array kMixed = {
     &sim::KernelConstants::floor_us,       &sim::KernelConstants::fixed_us,     &sim::KernelConstants::per_item_us,
     &sim::KernelConstants::serial_us,      &sim::KernelConstants::serial_limit, &sim::KernelConstants::bandwidth_gb_s,
     &sim::KernelConstants::relative_error, &sim::KernelConstants::rate_tflops,
+    &sim::KernelConstants::warm_bandwidth_gb_s,
 };
 
 /// `by_ranks`: not empty.
@@ -139,27 +145,48 @@ void set_cpu_terms(Calibration& calibration, const CpuTerms& terms) {
     calibration.unknown["collectives"] = std::move(collectives);
 }
 
-std::string cpu_implementation(int ranks) { return fmt::format("{}{}", kPrefix, ranks); }
+bool has_own_cache(model::Pass pass) {
+    return std::find(kOwnCachePasses.begin(), kOwnCachePasses.end(), pass) != kOwnCachePasses.end();
+}
 
-sim::KernelTable kernels_for_ranks(const sim::KernelTable& table, int ranks) {
+std::string cpu_implementation(int ranks, model::Pass pass) {
+    return has_own_cache(pass) ? fmt::format("{}.{}@{}", kFamily, to_name(pass), ranks) : fmt::format("{}@{}", kFamily, ranks);
+}
+
+sim::KernelTable kernels_for_ranks(const sim::KernelTable& table, int ranks, model::Pass pass) {
     sim::KernelTable chosen;
     chosen.name = table.name;
     chosen.source = table.source;
-    std::map<std::string, std::map<int, sim::KernelConstants>> families;
+    const std::string own = has_own_cache(pass) ? fmt::format("{}.{}", kFamily, to_name(pass)) : std::string();
+    std::map<std::string, std::map<int, sim::KernelConstants>> families;      // "gemm/bf16/cpu"
+    std::map<std::string, std::map<int, sim::KernelConstants>> own_families;  // "gemm/bf16/cpu.draft"
     for (const auto& [key, constants] : table.entries) {
         const auto bar = key.rfind('/');
-        const auto measured = bar == std::string::npos ? std::nullopt : ranks_of(std::string_view(key).substr(bar + 1));
-        if (measured) {
-            families[key.substr(0, bar + 1) + "cpu"][*measured] = constants;
-        } else {
+        const auto measured = bar == std::string::npos ? std::nullopt : measured_on(std::string_view(key).substr(bar + 1));
+        if (!measured) {
             chosen.entries[key] = constants;
+        } else if (measured->first == kFamily) {
+            families[key.substr(0, bar + 1) + measured->first][measured->second] = constants;
+        } else if (measured->first == own) {
+            own_families[key.substr(0, bar + 1) + measured->first][measured->second] = constants;
         }
     }
     for (const auto& [key, by_ranks] : families) chosen.entries[key] = between(by_ranks, ranks);
+    for (const auto& [key, by_ranks] : own_families) {
+        chosen.entries.erase(key.substr(0, key.rfind('/') + 1) + std::string(kFamily));
+        chosen.entries[key] = between(by_ranks, ranks);
+    }
     return chosen;
 }
 
 Expected<void> apply(const CpuTerms& terms, int ranks, sim::CostConstants& constants) {
+    for (const model::Pass pass : kOwnCachePasses) {
+        const std::string suffix = "/" + cpu_implementation(ranks, pass);
+        const std::string family = suffix.substr(0, suffix.rfind('@') + 1);
+        const bool told_apart = std::any_of(constants.kernels.entries.begin(), constants.kernels.entries.end(),
+                                            [&](const auto& entry) { return entry.first.find(family) != std::string::npos; });
+        if (told_apart) constants.pass_kernels[pass] = kernels_for_ranks(constants.kernels, ranks, pass);
+    }
     constants.kernels = kernels_for_ranks(constants.kernels, ranks);
     if (terms.empty()) return {};
     constants.collectives.shared_memory = terms.collectives;

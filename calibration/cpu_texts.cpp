@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <fmt/format.h>
-
+#include "backend/prompt_file.h"
 #include "model/json_reader.h"
 
 namespace draftboard::calibration {
@@ -14,31 +13,11 @@ using model::Expected;
 
 namespace {
 
-constexpr std::size_t kMaxPrompts = 100'000;
-
 Expected<std::vector<std::string>> read_set(const std::string& path) {
     const auto text = model::read_file(path);
     if (!text) return tl::unexpected(text.error());
-    std::vector<std::string> prompts;
-    std::string_view left = *text;
-    for (int number = 1; !left.empty(); ++number) {
-        const std::size_t end = std::min(left.find('\n'), left.size());
-        const std::string_view line = left.substr(0, end);
-        left.remove_prefix(std::min(end + 1, left.size()));
-        if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-        const std::string place = fmt::format("{}:{}", path, number);
-        const auto json = model::parse_json(line, place);
-        if (!json) return tl::unexpected(json.error());
-        std::vector<model::Problem> problems;
-        const model::JsonReader reader(*json, problems);
-        std::string prompt;
-        if (reader.expect_object()) prompt = reader.string("prompt");
-        if (problems.empty() && prompt.empty()) reader.problem("prompt", "is empty");
-        if (problems.empty() && prompts.size() == kMaxPrompts) reader.problem("", "is one prompt too many");
-        if (!problems.empty()) return tl::unexpected(to_error(problems, place));
-        prompts.push_back(std::move(prompt));
-    }
-    if (prompts.size() < 2) {
+    auto prompts = backend::parse_prompt_lines(*text, path);
+    if (prompts && prompts->size() < 2) {
         return model::fail(model::ErrorCode::invalid_input, "holds fewer than two prompts", path,
                            "one half of them is for calibration, the other for validation");
     }

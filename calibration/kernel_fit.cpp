@@ -35,6 +35,7 @@ struct Sample {
     double us = 0;
     double m = 1;
     double l2_share = 0;  // resident bytes / L2
+    double samples = 1;
 };
 
 struct Settings {
@@ -135,22 +136,24 @@ Unknowns fit(const std::vector<Sample>& samples, const std::vector<char>& used, 
 }
 
 // Corrections by m: the median of measured / predicted over cold rows of equal m, drawn towards 1 by one
-// row's worth of doubt; only where at least two rows stand behind it.
+// measurement's worth of doubt; only where at least two measurements stand behind it.
 std::vector<sim::ResidualPoint> residuals_of(const std::vector<Sample>& samples,
                                              const std::vector<char>& used, const Unknowns& x,
                                              const Settings& settings) {
     std::map<double, std::vector<double>> ratios;
+    std::map<double, double> counts;
     for (std::size_t i = 0; i < samples.size(); ++i) {
         if (used[i] == 0 || residence_of(samples[i], settings.copies) != Residence::cold) continue;
         ratios[samples[i].m].push_back(
             std::log(samples[i].us / predict(samples[i], x, settings, false)));
+        counts[samples[i].m] += samples[i].samples;
     }
     std::vector<sim::ResidualPoint> points;
     for (auto& [m, logs] : ratios) {
-        if (logs.size() < 2) continue;
+        const double n = counts[m];
+        if (n < 2) continue;
         const auto middle = logs.begin() + static_cast<std::ptrdiff_t>(logs.size() / 2);
         std::nth_element(logs.begin(), middle, logs.end());
-        const double n = static_cast<double>(logs.size());
         points.push_back({std::log2(m), std::exp(*middle * n / (n + 1))});
     }
     return points;
@@ -249,7 +252,7 @@ Expected<KernelFit> fit_kernel(const std::vector<FitRow>& rows, const FitShape& 
         if (!sound) return fail(ErrorCode::invalid_input, "a row has a time or size that is no positive number");
         samples.push_back({shape.items ? work.items : 0, shape.serial ? work.length / 1024 : 0,
                            work.bytes * 1e-6, settings.shape.flops ? work.flops * 1e-9 : 0, row.us, work.m,
-                           row.resident_bytes / gpu.l2_bytes});
+                           row.resident_bytes / gpu.l2_bytes, row.samples});
     }
 
     // Settings are searched one after the other, each at the best of the others; with one candidate there is no search.

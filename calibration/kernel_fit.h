@@ -36,6 +36,7 @@ struct FitRow {
     double resident_bytes = 0;
     double us = 0;
     int table = 0;  ///< index of the table it came from, for error groups
+    double samples = 1;  ///< measurements behind it: what corrections by m count as evidence
 };
 
 /// Which terms a kind of kernel has, and what is searched over.

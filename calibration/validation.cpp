@@ -28,6 +28,7 @@ constexpr double kLeastMeasuredUs = 0.05;  // two looks at the clock are as far 
 constexpr int kTextRoom = 64;              // tokens beside prompt and output
 constexpr int kTraceLength = 256;          // tokens of a text that routing is recorded on
 constexpr std::size_t kTraceTexts = 12;
+constexpr int kProfileEvery = 3;           // rounds: two of a suite's six
 
 Expected<std::string> folder_of(const std::string& model, const std::string& data_directory) {
     std::error_code ec;
@@ -168,12 +169,38 @@ class Validator {
     /// A prompt of this length is continued by `tokens`, so that the mean context is the configuration's.
     [[nodiscard]] int prompt_length(const SuiteConfiguration& one) const { return std::max(2, one.context - suite_.tokens / 2); }
 
+    [[nodiscard]] int text_length(const SuiteConfiguration& one) const { return prompt_length(one) + suite_.tokens + kTextRoom; }
+
+    /// Configurations of one model on as many ranks share engines; a second drafter model of theirs has its own.
     Expected<void> open_runs() {
+        using EnginesKey = std::tuple<std::string, int, SpeculationMethod>;
+        std::map<EnginesKey, std::vector<SuiteConfiguration>> lists;
+        for (const SuiteConfiguration& one : suite_.configurations) {
+            if (has_draft_model(one.method)) lists[{one.model, one.ranks, one.method}].push_back(one);
+        }
+        const auto key_for = [&](const SuiteConfiguration& one) -> EnginesKey {
+            if (has_draft_model(one.method)) return {one.model, one.ranks, one.method};
+            const auto first = std::find_if(lists.begin(), lists.end(), [&](const auto& list) {
+                return std::get<0>(list.first) == one.model && std::get<1>(list.first) == one.ranks;
+            });
+            return first == lists.end() ? EnginesKey{one.model, one.ranks, SpeculationMethod::none} : first->first;
+        };
+        for (const SuiteConfiguration& one : suite_.configurations) {
+            if (!has_draft_model(one.method)) lists[key_for(one)].push_back(one);
+        }
+        std::map<EnginesKey, std::shared_ptr<backend::Inference>> engines;
+        for (const auto& [key, list] : lists) {
+            auto folder = folder_of(std::get<0>(key), options_.data_directory);
+            if (!folder) return tl::unexpected(folder.error());
+            int longest = 0;
+            for (const SuiteConfiguration& one : list) longest = std::max(longest, text_length(one));
+            auto opened = open_engines(list, *folder, longest);
+            if (!opened) return tl::unexpected(opened.error());
+            engines[key] = std::move(*opened);
+        }
         int number = 0;
         for (const SuiteConfiguration& one : suite_.configurations) {
-            auto folder = folder_of(one.model, options_.data_directory);
-            if (!folder) return tl::unexpected(folder.error());
-            auto run = ConfigurationRun::open(one, *folder, prompt_length(one) + suite_.tokens + kTextRoom);
+            auto run = ConfigurationRun::open(one, engines.at(key_for(one)));
             if (!run) return tl::unexpected(run.error());
             Entry entry;
             entry.configuration = one;
@@ -200,7 +227,9 @@ class Validator {
             tell(0.2 * static_cast<double>(done++) / static_cast<double>(deepest.size()), "acceptance of " + one.name());
             auto folder = folder_of(one.model, options_.data_directory);
             if (!folder) return tl::unexpected(folder.error());
-            auto run = ConfigurationRun::open(one, *folder, prompt_length(one) + suite_.tokens + kTextRoom);
+            auto engines = open_engines({one}, *folder, text_length(one));
+            if (!engines) return tl::unexpected(engines.error());
+            auto run = ConfigurationRun::open(one, std::move(*engines));
             if (!run) return tl::unexpected(run.error());
             const auto texts = texts_of_length(calibration_prompts_, prompt_length(one), *run->inference().tokenizer());
             auto sample = run->decode(texts, suite_.tokens);
@@ -239,6 +268,11 @@ class Validator {
                 auto sample = entry.run->decode(round_texts(entry, round), suite_.tokens);
                 if (!sample) return tl::unexpected(sample.error());
                 entry.repeated.push_back(std::move(*sample));
+            }
+            // Operations are looked at in some of the rounds, so that no single moment of the machine decides.
+            if (round % kProfileEvery != 0) continue;
+            for (Entry& entry : entries_) {
+                if (auto ok = entry.run->profile(round_texts(entry, round), suite_.tokens); !ok) return ok;
             }
         }
         return {};
@@ -291,9 +325,7 @@ class Validator {
         result.predicted_cycle_us = predicted->prediction.cycle_ms * 1e3;
         result.predicted_length = one.method == SpeculationMethod::none ? 1.0 : inputs.acceptance.length;
         result.terms = predicted->prediction.terms;
-        auto profiled = entry.run->profile(round_texts(entry, 0), suite_.tokens);
-        if (!profiled) return tl::unexpected(profiled.error());
-        compare_operations(predicted->passes, *profiled, result);
+        compare_operations(predicted->passes, entry.run->profiled(), result);
         validation_.results.push_back(std::move(result));
         return {};
     }
@@ -366,6 +398,10 @@ std::vector<GroupResult> group_results(const std::vector<ConfigurationResult>& r
     return out;
 }
 
+bool OperationComparison::inside() const {
+    return std::abs(std::log(std::max(predicted_us, 1e-3) / measured_us)) <= sim::kNormal90 * relative_uncertainty;
+}
+
 bool Validation::within_bound() const { return summary().median_error <= bound; }
 
 ValidationSummary Validation::summary() const {
@@ -390,8 +426,7 @@ ValidationSummary Validation::summary() const {
             operation_errors.push_back(std::abs(operation.error()));
             weighted += operation_errors.back() * operation.measured_us;
             weight += operation.measured_us;
-            const double log_error = std::log(std::max(operation.predicted_us, 1e-3) / operation.measured_us);
-            operations_inside += std::abs(log_error) <= sim::kNormal90 * operation.relative_uncertainty ? 1 : 0;
+            operations_inside += operation.inside() ? 1 : 0;
         }
     }
     s.configurations = static_cast<int>(results.size());

@@ -31,6 +31,7 @@ struct OperationComparison {
     double measured_us = 0;
     double relative_uncertainty = 0;
     [[nodiscard]] double error() const { return predicted_us / measured_us - 1; }
+    [[nodiscard]] bool inside() const;  ///< of its 90 % interval
 };
 
 struct ConfigurationResult {

@@ -114,6 +114,7 @@ std::vector<OperationRow> operation_rows(const Validation& validation) {
         std::vector<double> predicted;
         std::vector<double> errors;
         double time = 0;
+        double inside = 0;
     };
     std::map<std::string, Group> groups;
     double total = 0;
@@ -124,6 +125,7 @@ std::vector<OperationRow> operation_rows(const Validation& validation) {
             group.predicted.push_back(operation.predicted_us);
             group.errors.push_back(operation.error());
             group.time += operation.measured_us;
+            group.inside += operation.inside() ? 1 : 0;
             total += operation.measured_us;
         }
     }
@@ -137,6 +139,7 @@ std::vector<OperationRow> operation_rows(const Validation& validation) {
         row.bias = median_of(group.errors);
         for (double& error : group.errors) error = std::abs(error);
         row.median_error = median_of(group.errors);
+        row.coverage_90 = group.inside / static_cast<double>(group.errors.size());
         row.share = total > 0 ? group.time / total : 0;
         rows.push_back(std::move(row));
     }
@@ -248,6 +251,13 @@ Json validation_json(const Validation& validation) {
                  {"environment", validation.environment}};
     json["configurations"] = Json::array();
     for (const ConfigurationResult& r : validation.results) {
+        Json terms = Json::array();  // us a cycle
+        for (const sim::Term& term : r.terms) terms.push_back({{"name", term.name}, {"predicted_us", term.ms * 1e3}});
+        for (const auto& [name, us] : r.measured_terms) {
+            const auto same = std::find_if(terms.begin(), terms.end(), [&](const Json& one) { return one["name"] == name; });
+            if (same != terms.end()) (*same)["measured_us"] = us;
+            else terms.push_back({{"name", name}, {"measured_us", us}});
+        }
         json["configurations"].push_back({{"name", r.configuration.name()},
                                           {"group", r.configuration.group_name()},
                                           {"unseen", r.unseen},
@@ -259,6 +269,7 @@ Json validation_json(const Validation& validation) {
                                           {"measured_acceptance_length", r.measured_length},
                                           {"predicted_acceptance_length", r.predicted_length},
                                           {"spread", r.spread},
+                                          {"terms", std::move(terms)},
                                           {"repeated_tokens_per_second", r.repeated}});
     }
     json["groups"] = Json::array();
@@ -268,7 +279,8 @@ Json validation_json(const Validation& validation) {
     json["operation_rows"] = Json::array();
     for (const OperationRow& row : operation_rows(validation)) {
         json["operation_rows"].push_back({{"key", row.key}, {"count", row.count}, {"measured_us", row.measured_us}, {"predicted_us", row.predicted_us},
-                                          {"median_absolute_error", row.median_error}, {"bias", row.bias}, {"share", row.share}});
+                                          {"median_absolute_error", row.median_error}, {"bias", row.bias}, {"share", row.share},
+                                          {"coverage_90", row.coverage_90}});
     }
     json["notes"] = validation.notes;
     return json;

@@ -22,6 +22,7 @@ struct OperationRow {
     double median_error = 0;  ///< of |predicted / measured - 1|
     double bias = 0;          ///< median of predicted / measured - 1
     double share = 0;         ///< of all measured operation time
+    double coverage_90 = 0;   ///< share of them within their intervals
 };
 [[nodiscard]] std::vector<OperationRow> operation_rows(const Validation& validation);
 

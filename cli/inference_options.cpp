@@ -2,12 +2,12 @@
 #include "cli/inference_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "backend/prompt_file.h"
 #include "model/architecture_library.h"
 #include "model/data_library.h"
 #include "model/limits.h"
@@ -20,23 +20,6 @@ using model::Expected;
 using model::fail;
 
 namespace {
-
-constexpr std::size_t kMaxPrompts = 100'000;
-
-/// Calls `use(line, number)` for each line that isn't blank, until it fails.
-template <class Use>
-Expected<void> each_line(std::string_view text, const Use& use) {
-    int number = 0;
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
-        const std::string_view line = text.substr(0, end);
-        text.remove_prefix(std::min(end + 1, text.size()));
-        ++number;
-        if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-        if (auto ok = use(line, number); !ok) return ok;
-    }
-    return {};
-}
 
 std::vector<std::string> folders_in(const fs::path& folder) {
     std::vector<std::string> names;
@@ -133,56 +116,20 @@ Expected<std::vector<Prompt>> read_prompts(const std::string& path, const std::s
     const bool by_name = path != "-" && !fs::exists(path, ec) && fs::exists(shipped, ec);
     const auto text = read_input(by_name ? shipped.string() : path);
     if (!text) return tl::unexpected(text.error());
+    auto texts = backend::parse_prompt_lines(*text, path);
+    if (!texts) return tl::unexpected(texts.error());
     std::vector<Prompt> prompts;
-    auto read = each_line(*text, [&](std::string_view line, int number) -> Expected<void> {
-        const std::string place = fmt::format("{}:{}", path, number);
-        const auto json = model::parse_json(line, place);
-        if (!json) return tl::unexpected(json.error());
-        std::vector<model::Problem> problems;
-        const model::JsonReader reader(*json, problems);
-        Prompt prompt;
-        if (reader.expect_object()) prompt.text = reader.string("prompt");
-        if (problems.empty() && prompt.text.empty()) reader.problem("prompt", "is empty");
-        if (!problems.empty()) return tl::unexpected(model::to_error(problems, place));
-        if (prompts.size() == kMaxPrompts)
-            return fail(ErrorCode::too_large, fmt::format("more than {} prompts", kMaxPrompts), place);
-        prompts.push_back(std::move(prompt));
-        return {};
-    });
-    if (!read) return tl::unexpected(read.error());
-    if (prompts.empty())
-        return fail(ErrorCode::invalid_input, "holds no prompt", path, "one {\"prompt\": \"...\"} a line is expected");
+    for (std::string& one : *texts) prompts.push_back({std::move(one), {}});
     return prompts;
 }
 
 Expected<std::vector<Prompt>> read_token_lines(const std::string& path) {
     const auto text = read_input(path);
     if (!text) return tl::unexpected(text.error());
+    auto sequences = backend::parse_token_lines(*text, path);
+    if (!sequences) return tl::unexpected(sequences.error());
     std::vector<Prompt> prompts;
-    auto read = each_line(*text, [&](std::string_view line, int number) -> Expected<void> {
-        Prompt prompt;
-        const char* at = line.data();
-        const char* const end = at + line.size();
-        while (true) {
-            while (at != end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == ',')) ++at;
-            if (at == end) break;
-            int token = 0;
-            const auto [next, error] = std::from_chars(at, end, token);
-            if (error != std::errc{} || token < 0) {
-                return fail(ErrorCode::invalid_input, "a token id is expected: a whole number from 0",
-                            fmt::format("{}:{}", path, number));
-            }
-            prompt.tokens.push_back(token);
-            at = next;
-        }
-        if (prompts.size() == kMaxPrompts)
-            return fail(ErrorCode::too_large, fmt::format("more than {} sequences", kMaxPrompts), path);
-        if (!prompt.tokens.empty()) prompts.push_back(std::move(prompt));
-        return {};
-    });
-    if (!read) return tl::unexpected(read.error());
-    if (prompts.empty())
-        return fail(ErrorCode::invalid_input, "holds no token", path, "token ids separated by spaces are expected");
+    for (std::vector<int>& one : *sequences) prompts.push_back({{}, std::move(one)});
     return prompts;
 }
 
@@ -239,7 +186,7 @@ Expected<backend::Inference> open_inference(const InferenceOptions& options, std
     settings.pad_misses = !options.plain_misses;
     settings.all_reduce =
         options.all_reduce == "ring" ? backend::cpu::AllReduceAlgorithm::ring : backend::cpu::AllReduceAlgorithm::one_shot;
-    settings.batch = std::min(settings.batch, static_cast<int>(std::min(prompts.size(), kMaxPrompts)));
+    settings.batch = std::min(settings.batch, static_cast<int>(std::min(prompts.size(), backend::kMaxPrompts)));
     if (auto ok = set_device(options, settings); !ok) return tl::unexpected(ok.error());
     if (auto ok = name_weights(options, data_directory, settings); !ok) return tl::unexpected(ok.error());
     if (!settings.draft_model.empty()) {

@@ -69,6 +69,9 @@ std::vector<Problem> Acceptance::validate() const {
         before = m;
     }
     if (!(hit >= 0 && hit <= 1)) problems.push_back({"/hit", fmt::format("{} is outside 0 .. 1", hit)});
+    if (tree_length != 0 && !(tree_length >= 1 && tree_length <= kMaxDraftTokens + 1)) {
+        problems.push_back({"/tree_length", fmt::format("{} is outside 1 .. {}", tree_length, kMaxDraftTokens + 1)});
+    }
     if (!(observed_cycles >= 0 && observed_cycles < 1e18)) {
         problems.push_back({"/observed_cycles", fmt::format("{} is outside 0 .. 1e18", observed_cycles)});
     }

@@ -47,6 +47,8 @@ enum class RateDefinition {
 struct Acceptance {
     std::vector<double> per_position;  ///< m_1..m_k, each in [0,1], non-increasing
     double hit = 1.0;                  ///< n-gram: probability that the lookup fires; others 1
+    /// Mean tokens a cycle of a draft tree, where it was measured with that tree; 0: built from the rates (build_draft_tree).
+    double tree_length = 0;
     /// Number of draft cycles behind the figures (for the interval); 0: unknown.
     double observed_cycles = 0;
     /// Relative standard deviation of L between workloads or measurement windows; see docs.

@@ -93,6 +93,7 @@ Acceptance acceptance_from_json(const JsonReader& reader, int k) {
         reader.problem("hit", "a histogram counts missed lookups already, as cycles that accepted nothing");
     }
     out.hit = hit;
+    if (reader.has("tree_length")) out.tree_length = reader.number("tree_length", 1, kMaxDraftTokens + 1);
     const double counted = out.observed_cycles;
     out.observed_cycles = reader.number_or("observed_cycles", counted, 0, 1e17);
     const bool unknown = out.observed_cycles <= 0 && !reader.has("relative_spread");
@@ -124,6 +125,7 @@ Json acceptance_to_json(const Acceptance& acceptance) {
     Json json = Json::object();
     json["per_position"] = acceptance.per_position;
     json["hit"] = acceptance.hit;
+    if (acceptance.tree_length > 0) json["tree_length"] = acceptance.tree_length;
     json["observed_cycles"] = acceptance.observed_cycles;
     json["relative_spread"] = acceptance.relative_spread;
     if (!acceptance.source.empty()) json["source"] = acceptance.source;

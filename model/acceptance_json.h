@@ -9,9 +9,9 @@
 //   {"rate": 0.427, "definition": "vllm"}                  or sglang_log, sglang_request, llama_cpp
 //   {"histogram": [3, 5, 2, 1]}                            cycles by number of accepted drafts, from 0
 //
-// beside "hit", "observed_cycles", "relative_spread", "source", "assumptions". A scalar length or rate with
-// "hit" below 1 is what the engine reported over all cycles, misses included: the vector is solved so that
-// chain_acceptance_length() gives it back. Where neither observed_cycles nor relative_spread is known, a
+// beside "hit", "tree_length" (of a draft tree, measured with it), "observed_cycles", "relative_spread", "source",
+// "assumptions". A scalar length or rate with "hit" below 1 is what the engine reported over all cycles, misses included: the
+// vector is solved so that chain_acceptance_length() gives it back. Where neither observed_cycles nor relative_spread is known, a
 // spread of kDefaultRelativeSpread is assumed and said so.
 
 #include "model/acceptance.h"

@@ -80,6 +80,7 @@ int Speculation::depth() const {
 double Speculation::acceptance_length() const {
     if (method == SpeculationMethod::none) return 1.0;
     if (top_k <= 1 || method == SpeculationMethod::ngram) return chain_acceptance_length(acceptance, depth());
+    if (acceptance.tree_length > 0) return std::min(acceptance.tree_length, depth() + 1.0);
     return build_draft_tree(acceptance, steps, top_k, verify_tokens(), sibling_decay).acceptance_length();
 }
 

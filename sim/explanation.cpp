@@ -45,7 +45,12 @@ class Explainer {
     Explainer(const model::Scenario& scenario, const CostConstants& constants)
         : kernels_(scenario.machine.gpu, constants.kernels, scenario.engine.implementations),
           collectives_(scenario.machine, scenario.collective, constants.collectives),
-          constants_(constants) {}
+          constants_(constants),
+          near_cache_bytes_(model::is_cpu(scenario.machine.gpu) ? scenario.machine.gpu.l2_bytes : 0) {
+        for (const auto& [pass, table] : constants.pass_kernels) {
+            pass_kernels_.try_emplace(pass, scenario.machine.gpu, table, scenario.engine.implementations);
+        }
+    }
 
     ExplainedPass explain(const SimulatedPass& pass) {
         ExplainedPass out;
@@ -89,12 +94,15 @@ class Explainer {
         out.coverage = info.coverage;
         out.relative_uncertainty = info.relative_uncertainty;
         if (!priced.collective) {
-            const KernelTime time = kernels_.explain(operation);
+            const auto own = pass_kernels_.find(pass.priced.plan.pass);
+            const KernelModel& kernels = own != pass_kernels_.end() ? own->second : kernels_;
+            const KernelTime time = kernels.explain(operation, near_share(pass.priced.plan, near_cache_bytes_));
             out.bytes = operation.weight_bytes + operation.activation_bytes + operation.cache_bytes;
             out.formula = priced.fused ? "inside the all-reduce before it" : time.formula;
-            const auto entry = constants_.kernels.entries.find(time.key);
-            out.source = entry != constants_.kernels.entries.end() ? entry->second.source
-                                                                   : "datasheet: " + time.key;
+            const auto own_table = constants_.pass_kernels.find(pass.priced.plan.pass);
+            const KernelTable& table = own_table != constants_.pass_kernels.end() ? own_table->second : constants_.kernels;
+            const auto entry = table.entries.find(time.key);
+            out.source = entry != table.entries.end() ? entry->second.source : "datasheet: " + time.key;
             return out;
         }
         out.bytes = static_cast<double>(operation.message_bytes);
@@ -110,8 +118,10 @@ class Explainer {
     }
 
     KernelModel kernels_;
+    std::map<model::Pass, KernelModel> pass_kernels_;
     CollectiveModel collectives_;
     const CostConstants& constants_;
+    double near_cache_bytes_ = 0;
 };
 
 std::vector<std::string> equations(const model::Scenario& scenario, const Prediction& p) {
@@ -129,7 +139,8 @@ std::vector<std::string> equations(const model::Scenario& scenario, const Predic
     }
     lines.push_back(fmt::format(
         "acceptance length = {} = {:.4f} ({})",
-        speculation.top_k > 1 ? "1 + sum of path probabilities of the draft tree"
+        speculation.top_k > 1 ? (speculation.acceptance.tree_length > 0 ? "measured with this tree"
+                                                                        : "1 + sum of path probabilities of the draft tree")
                               : fmt::format("1 + {:.4g} x ({})", speculation.acceptance.hit, positions),
         p.acceptance_length.value,
         speculation.acceptance.source.empty() ? "no source given" : speculation.acceptance.source));

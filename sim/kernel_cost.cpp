@@ -202,6 +202,29 @@ KernelWork kernel_work(const model::Operation& operation, double head_tile) {
     return work;
 }
 
+double near_share(double bytes, double cache_bytes) {
+    if (!(cache_bytes > 0)) return 0;
+    const double ratio = bytes / cache_bytes;
+    if (!(ratio > 1)) return 1;
+    // From 0 the iteration climbs to the smaller solution, which is the stable one; 1 solves the equation too.
+    double share = 0;
+    for (int i = 0; i < 200; ++i) {
+        const double next = std::exp(-ratio * (1 - share));
+        if (next - share < 1e-9) break;
+        share = next;
+    }
+    return share;
+}
+
+double near_share(const model::Plan& plan, double cache_bytes) {
+    if (plan.pass != model::Pass::decode && plan.pass != model::Pass::draft) return 0;
+    double bytes = 0;
+    for (const model::Operation& operation : plan.operations) {
+        if (!model::is_collective(operation.kind)) bytes += kernel_work(operation).bytes;
+    }
+    return near_share(bytes, cache_bytes);
+}
+
 double priced_bytes(const KernelConstants& constants, double bytes) {
     if (!(constants.far_factor > 1)) return bytes;
     return bytes + (constants.far_factor - 1) * std::max(0.0, bytes - constants.near_bytes);
@@ -245,7 +268,11 @@ Terms terms_of(const KernelConstants& constants, const KernelWork& work, bool wa
                                  ? constants.warm_bandwidth_gb_s
                                  : constants.bandwidth_gb_s;
     // GB/s are 1e3 bytes a microsecond, TFLOP/s 1e6 operations a microsecond.
-    if (bandwidth > 0) terms.bytes = priced_bytes(constants, work.bytes) / (bandwidth * 1e3);
+    double us_per_kb = bandwidth > 0 ? 1 / bandwidth : 0;
+    if (!warm && bandwidth > 0 && work.near_share > 0 && constants.warm_bandwidth_gb_s > 0) {
+        us_per_kb = (1 - work.near_share) / bandwidth + work.near_share / constants.warm_bandwidth_gb_s;
+    }
+    terms.bytes = priced_bytes(constants, work.bytes) * us_per_kb * 1e-3;
     if (constants.rate_tflops > 0) terms.flops = work.flops / (constants.rate_tflops * 1e6);
     return terms;
 }
@@ -337,20 +364,21 @@ KernelModel::Match KernelModel::find(const model::Operation& operation) const {
     return {sheet != nullptr ? sheet : sheet_any, false};
 }
 
-KernelTime KernelModel::time(const model::Operation& operation) const {
-    return price(operation, false);
+KernelTime KernelModel::time(const model::Operation& operation, double near_share) const {
+    return price(operation, near_share, false);
 }
 
-KernelTime KernelModel::explain(const model::Operation& operation) const {
-    return price(operation, true);
+KernelTime KernelModel::explain(const model::Operation& operation, double near_share) const {
+    return price(operation, near_share, true);
 }
 
-KernelTime KernelModel::price(const model::Operation& operation, bool with_formula) const {
+KernelTime KernelModel::price(const model::Operation& operation, double near_share, bool with_formula) const {
     const Match match = find(operation);
     KernelTime time;
     if (match.entry == nullptr) return time;  // can't be: datasheet_kernels() has every subkind
     const KernelConstants& constants = match.entry->constants;
-    const KernelWork work = kernel_work(operation, constants.head_tile);
+    KernelWork work = kernel_work(operation, constants.head_tile);
+    work.near_share = near_share;
     time.us = kernel_us(constants, work);
     const Terms terms = terms_of(constants, work, false);
     const double occupied = std::max(terms.bytes, terms.flops);
@@ -379,6 +407,10 @@ KernelTime KernelModel::price(const model::Operation& operation, bool with_formu
             constants.serial_limit > 0 ? std::min(work.length, constants.serial_limit) : work.length,
             constants.serial_us, work.bytes * 1e-6, constants.bandwidth_gb_s, work.flops * 1e-9,
             constants.rate_tflops, work.m);
+        if (near_share > 0 && constants.warm_bandwidth_gb_s > 0) {
+            time.formula += fmt::format("; {:.0f} % of the bytes at {:.4g} GB/s from the core's own cache", 100 * near_share,
+                                        constants.warm_bandwidth_gb_s);
+        }
     }
     return time;
 }

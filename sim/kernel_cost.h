@@ -17,7 +17,8 @@
 //                          that split the context only for single rows walk it in one block; 0: they split it too
 //   serial_limit           length beyond which the kernel splits the loop further; 0: never
 //   bytes                  weight + activation + cache bytes of the operation
-//   bandwidth     GB/s     achieved, weights cold
+//   bandwidth     GB/s     achieved, weights cold; on a CPU the share h of bytes that a pass finds in the core's own cache
+//                          has the warm bandwidth: b = bytes ((1 - h) / bandwidth + h / warm bandwidth), see near_share()
 //   rate          TFLOP/s  achieved at large m; 0: compute is not part of the model
 //   residual(m)            piecewise linear in log2(m), 1 where not given
 //
@@ -58,7 +59,7 @@ struct KernelConstants {
     double serial_limit = 0;        ///< 0: no limit
     double verify_serial_us = 0;    ///< attention with several rows a sequence; 0: as with one
     double bandwidth_gb_s = 0;      ///< cold; must be > 0 where there are bytes
-    double warm_bandwidth_gb_s = 0; ///< what looped benchmarks see below L2 size; never used for pricing a plan; 0: unknown
+    double warm_bandwidth_gb_s = 0; ///< what looped benchmarks see below L2 size; GPU: never used for pricing a plan; 0: unknown
     double rate_tflops = 0;         ///< 0: not modelled
     /// CPU: bytes beyond near_bytes do not stay in a cache near the core and cost far_factor times as much.
     double near_bytes = 0;
@@ -110,8 +111,17 @@ struct KernelWork {
     double bytes = 0;
     double flops = 0;
     bool several_rows = false;  ///< attention: a sequence has more than one
+    double near_share = 0;      ///< of the bytes: those in a core's own cache
 };
 [[nodiscard]] KernelWork kernel_work(const model::Operation& operation, double head_tile = kMlaHeadTile);
+
+/// Share of a pass's bytes that the pass before it left in a cache of `cache_bytes`, where that was the same pass: plain steps, a
+/// drafter's further steps; 0 for other passes and without a cache. Walking again and again through D bytes, a line is still
+/// there if none of the lines that were missed since took its place, and places are taken at random in a cache of C bytes:
+///     h = exp(-D / C (1 - h)),  1 where D <= C
+/// Worked example: D = 1.5 C: h = 0.417. D = 2 C: h = 0.203.
+[[nodiscard]] double near_share(const model::Plan& plan, double cache_bytes);
+[[nodiscard]] double near_share(double bytes, double cache_bytes);
 
 /// bytes + (far_factor - 1) max(0, bytes - near_bytes)
 [[nodiscard]] double priced_bytes(const KernelConstants& constants, double bytes);
@@ -129,8 +139,9 @@ class KernelModel {
     /// Precondition: not a collective. Never fails: the calibration's entry for the format and the chosen
     /// implementation; else, extrapolated, another grouping of the same number format (fp8 for fp8_b128;
     /// attention: any cache format); else its entry for any format; else the datasheet's.
-    [[nodiscard]] KernelTime time(const model::Operation& operation) const;
-    [[nodiscard]] KernelTime explain(const model::Operation& operation) const;
+    /// `near_share`: of the pass that the operation is of.
+    [[nodiscard]] KernelTime time(const model::Operation& operation, double near_share = 0) const;
+    [[nodiscard]] KernelTime explain(const model::Operation& operation, double near_share = 0) const;
 
    private:
     struct Entry {
@@ -147,7 +158,7 @@ class KernelModel {
     };
     void add(const KernelTable& table, bool datasheet, const ImplementationChoice& choice);
     [[nodiscard]] Match find(const model::Operation& operation) const;
-    [[nodiscard]] KernelTime price(const model::Operation& operation, bool with_formula) const;
+    [[nodiscard]] KernelTime price(const model::Operation& operation, double near_share, bool with_formula) const;
     std::vector<Entry> entries_;  // calibration first, one per (subkind, format), then the datasheet's
 };
 

@@ -101,6 +101,7 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
     occupied.reserve(plan.operations.size());
     bool after_all_reduce = false;
     Time worked = 0;  // kernels since the last collective
+    const double near = near_share(plan, near_cache_bytes);
     for (const Operation& operation : plan.operations) {
         PricedOperation priced;
         PricedOperationInfo info;
@@ -131,8 +132,8 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
             }
         } else {
             const KernelTime time =
-                shared_context ? kernels->time(with_shared_context(operation, l2_bytes))
-                               : kernels->time(operation);
+                shared_context ? kernels->time(with_shared_context(operation, l2_bytes), near)
+                               : kernels->time(operation, near);
             priced.kernel = from_us(time.us);
             worked += priced.kernel;
             occupied.back() = from_us(time.occupied_us);

@@ -71,6 +71,7 @@ struct PassPricer {
     ///   bytes = c (1 + (S - 1) kL2Share), c one sequence's cache in this layer, S sequences, c <= l2_bytes
     bool shared_context = false;
     double l2_bytes = 0;
+    double near_cache_bytes = 0;  ///< CPU: a core's own cache, see near_share(); 0: none
 
     [[nodiscard]] model::Expected<PricedPass> price(model::Plan plan, model::LaunchMode mode) const;
 };

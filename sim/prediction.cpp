@@ -59,12 +59,15 @@ class Cycle {
           previous_(std::move(passes)),
           kernels_(scenario.machine.gpu, constants.kernels, scenario.engine.implementations),
           collectives_(scenario.machine, scenario.collective, constants.collectives) {
-        pricer_.kernels = &kernels_;
+        for (const auto& [pass, table] : constants.pass_kernels) {
+            pass_kernels_.try_emplace(pass, scenario.machine.gpu, table, scenario.engine.implementations);
+        }
         pricer_.collectives = &collectives_;
         pricer_.gpus = first_group(scenario.layout);
         pricer_.fused_all_reduce_norm = scenario.engine.fused_all_reduce_norm;
         pricer_.shared_context = scenario.workload.shared_context;
         pricer_.l2_bytes = scenario.machine.gpu.l2_bytes;
+        pricer_.near_cache_bytes = model::is_cpu(scenario.machine.gpu) ? scenario.machine.gpu.l2_bytes : 0;
         pricer_.host_sync_after = scenario.engine.host_sync_after;
         passes_.clear();
         add_surroundings(surroundings_, scenario);
@@ -91,6 +94,8 @@ class Cycle {
         const int side_by_side = scenario_.engine.overlap_token_limit;
         pricer_.overlap_shared_experts = scenario_.engine.overlap_shared_experts &&
                                          (side_by_side == 0 || rows <= side_by_side);
+        const auto own = pass_kernels_.find(plan.pass);
+        pricer_.kernels = own != pass_kernels_.end() ? &own->second : &kernels_;
         auto priced = pricer_.price(std::move(plan), mode);
         if (!priced) return tl::unexpected(priced.error());
         SimulatedPass pass;
@@ -123,6 +128,7 @@ class Cycle {
     std::vector<SimulatedPass> previous_;
     Fingerprint surroundings_;
     KernelModel kernels_;
+    std::map<model::Pass, KernelModel> pass_kernels_;
     CollectiveModel collectives_;
     PassPricer pricer_;
 };

@@ -32,6 +32,8 @@ namespace draftboard::sim {
 /// Everything that prices, from calibrations or datasheets.
 struct CostConstants {
     KernelTable kernels;                ///< empty: datasheet
+    /// Kernels of passes that find the caches otherwise than the others do (CPU: plain steps, a drafter's further steps).
+    std::map<model::Pass, KernelTable> pass_kernels;
     CollectiveConstants collectives;
     HostConstants host;
     /// Host constants that differ between engines, by EngineSettings::name and constant; a scenario's own

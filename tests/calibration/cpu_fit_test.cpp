@@ -129,6 +129,102 @@ TEST(CpuFit, Recovers_the_constants_of_a_machine_that_follows_the_formula) {
     EXPECT_NEAR(fit->terms.host[0].values.at("host.step_us"), 4, 0.1);
 }
 
+/// The same passes as a drafter's further steps would have them: weights at twice the bandwidth.
+std::vector<CpuMeasuredPass> warm_passes(model::Pass pass) {
+    std::vector<CpuMeasuredPass> passes;
+    for (const int m : {1, 4, 16}) {
+        CpuMeasuredPass one;
+        one.key = {"synthetic/drafter", 1, pass, 1, m, 64};
+        one.plan.pass = pass;
+        for (const int width : {64, 256, 512}) {
+            one.plan.operations.push_back(gemm("attention.o_proj", m, width, 256));
+            const auto work = sim::kernel_work(one.plan.operations.back(), 1);
+            one.us.push_back(0.3 + std::hypot(work.bytes / 40e3, work.flops / 50e3));
+            one.wait_us.push_back(0);
+            one.total_us += one.us.back();
+        }
+        passes.push_back(std::move(one));
+    }
+    return passes;
+}
+
+TEST(CpuFit, Prices_a_drafters_further_steps_by_entries_of_their_own_and_leaves_the_others_as_they_were) {
+    auto passes = synthetic_passes(1, 0);
+    const auto without = fit_cpu(passes, {}, core());
+    const auto warm = warm_passes(model::Pass::draft);
+    passes.insert(passes.end(), warm.begin(), warm.end());
+    const auto fit = fit_cpu(passes, {}, core());
+    ASSERT_TRUE(without && fit);
+    ASSERT_TRUE(fit->kernels.entries.contains("gemm@attention.o_proj/bf16/cpu.draft@1"));
+    EXPECT_FALSE(fit->kernels.entries.contains("gemm@attention.o_proj/bf16/cpu.decode@1")) << "nothing of it was measured";
+    const sim::KernelModel cold_without(core(), kernels_for_ranks(without->kernels, 1), {});
+    const sim::KernelModel cold(core(), kernels_for_ranks(fit->kernels, 1), {});
+    const sim::KernelModel near(core(), kernels_for_ranks(fit->kernels, 1, model::Pass::draft), {});
+    for (const CpuMeasuredPass& pass : warm) {
+        const model::Operation& operation = pass.plan.operations[1];
+        EXPECT_DOUBLE_EQ(cold.time(operation).us, cold_without.time(operation).us);
+        EXPECT_NEAR(near.time(operation, sim::near_share(pass.plan, core().l2_bytes)).us / pass.us[1], 1, 0.05) << operation.m;
+        EXPECT_GT(cold.time(operation).us, pass.us[1]);
+    }
+}
+
+TEST(CpuFit, Finds_the_near_bandwidth_of_plain_steps_that_fit_a_near_cache_to_different_shares) {
+    // 20 GB/s far, 60 GB/s near; passes of one row over 1 to 4 MB, the cache holds 1 MiB: shares 1 to 0.02.
+    auto passes = synthetic_passes(1, 0);
+    const double cache = core().l2_bytes;
+    std::vector<CpuMeasuredPass> plain;
+    for (const int copies : {4, 5, 6, 8, 12, 16}) {
+        CpuMeasuredPass one;
+        one.key = {"synthetic", 1, model::Pass::decode, 1, 1, 64};
+        one.plan.pass = model::Pass::decode;
+        for (int i = 0; i < copies; ++i) one.plan.operations.push_back(gemm("attention.o_proj", 1, 512, 256));
+        const double h = sim::near_share(one.plan, cache);
+        for (const model::Operation& operation : one.plan.operations) {
+            const auto work = sim::kernel_work(operation, 1);
+            one.us.push_back(0.3 + std::hypot(work.bytes * ((1 - h) / 20e3 + h / 60e3), work.flops / 50e3));
+            one.wait_us.push_back(0);
+            one.total_us += one.us.back();
+        }
+        plain.push_back(one);
+    }
+    passes.insert(passes.end(), plain.begin(), plain.end());
+    const auto fit = fit_cpu(passes, {}, core());
+    ASSERT_TRUE(fit);
+    const sim::KernelModel near(core(), kernels_for_ranks(fit->kernels, 1, model::Pass::decode), {});
+    for (const CpuMeasuredPass& pass : plain) {
+        const double predicted = near.time(pass.plan.operations[0], sim::near_share(pass.plan, cache)).us;
+        EXPECT_NEAR(predicted / pass.us[0], 1, 0.04) << pass.plan.operations.size();
+    }
+    EXPECT_GT(plain.back().us[0], 1.9 * plain.front().us[0]);
+}
+
+TEST(CpuFit, An_operations_interval_holds_what_its_corrections_miss_and_what_another_run_differs) {
+    // Equal sizes: corrections by m meet every row, so what is left of the error is the noise of 10 %.
+    auto passes = synthetic_passes(1, 0);
+    for (CpuMeasuredPass& pass : passes) pass.noise.assign(pass.us.size(), 0.1);
+    const auto fit = fit_cpu(passes, {}, core());
+    ASSERT_TRUE(fit);
+    const auto quiet = fit_cpu(synthetic_passes(1, 0), {}, core());
+    ASSERT_TRUE(quiet);
+    for (const auto& [key, constants] : fit->kernels.entries) {
+        const double before = quiet->kernels.entries.at(key).relative_error;
+        EXPECT_GE(constants.relative_error, 0.1) << key;
+        EXPECT_LE(constants.relative_error, std::hypot(before, 0.1) + 1e-9) << key;
+    }
+}
+
+TEST(CpuFit, The_noise_of_an_operation_is_what_its_later_samples_differ_from_its_earlier_ones) {
+    model::Plan plan;
+    plan.operations = {gemm("attention.o_proj", 1, 64, 64)};
+    CpuPassSamples samples;
+    samples.operation_us = {{10, 10, 10, 11, 11, 11}};
+    samples.wait_us = {{}};
+    const auto pass = measured_pass({}, samples, plan);
+    ASSERT_EQ(pass.noise.size(), 1u);
+    // log(11 / 10) / sqrt 2
+    EXPECT_NEAR(pass.noise[0], std::log(1.1) / std::sqrt(2.0), 1e-6);
+}
+
 TEST(CpuFit, Run_noise_is_what_one_median_differs_from_the_next) {
     auto passes = synthetic_passes(1, 0);
     for (CpuMeasuredPass& pass : passes) {

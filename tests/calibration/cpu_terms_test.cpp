@@ -109,6 +109,23 @@ TEST(CpuTerms, A_role_is_priced_by_its_own_entry_and_others_by_their_kind) {
     EXPECT_DOUBLE_EQ(model.time(operation).us, 2);
 }
 
+TEST(CpuTerms, A_drafters_further_steps_have_their_own_kernels_where_they_were_measured) {
+    Calibration calibration = calibration_of_two_rank_counts();
+    calibration.kernels.entries["gemm/bf16/cpu.draft@1"] = kernel(40, 1);
+    calibration.kernels.entries["gemm/bf16/cpu.draft@3"] = kernel(20, 1);
+    sim::CostConstants constants;
+    constants.kernels = calibration.kernels;
+    ASSERT_TRUE(apply(*cpu_terms(calibration), 2, constants));
+    EXPECT_EQ(constants.pass_kernels.size(), 1u) << "plain steps were not told apart";
+    const auto& draft = constants.pass_kernels.at(model::Pass::draft).entries;
+    // (40 + 20) / 2 in place of (10 + 6) / 2; what was not told apart is there as it is for all
+    EXPECT_DOUBLE_EQ(draft.at("gemm/bf16/cpu.draft").bandwidth_gb_s, 30);
+    EXPECT_FALSE(draft.contains("gemm/bf16/cpu"));
+    EXPECT_TRUE(draft.contains("elementwise@moe.combine/fp32/cpu"));
+    EXPECT_DOUBLE_EQ(constants.kernels.entries.at("gemm/bf16/cpu").bandwidth_gb_s, 8);
+    EXPECT_FALSE(constants.kernels.entries.contains("gemm/bf16/cpu.draft"));
+}
+
 TEST(CpuMachine, Has_a_core_for_each_rank_and_is_sound) {
     CpuFacts facts;
     facts.cores = 4;

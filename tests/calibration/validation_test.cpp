@@ -93,6 +93,8 @@ TEST(ValidationReport, Puts_the_layers_of_one_role_into_one_row) {
     EXPECT_EQ(rows[0].count, 6);
     EXPECT_NEAR(rows[0].share, 1, 1e-12);
     EXPECT_NEAR(rows[0].bias, 0, 1e-12);
+    // of each pair one lies in its interval, see above
+    EXPECT_NEAR(rows[0].coverage_90, 0.5, 1e-12);
 }
 
 TEST(ParityPlot, Draws_each_point_that_can_be_drawn) {

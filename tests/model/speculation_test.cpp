@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/acceptance_json.h"
 #include "model/eagle3_head.h"
 #include "model/speculation_json.h"
 #include "tests/model/sample_architectures.h"
@@ -47,6 +48,24 @@ TEST(Speculation, A_tree_verifies_draft_tokens_and_is_worth_its_paths) {
     ASSERT_TRUE(problems.empty());
     EXPECT_EQ(tree.verify_tokens(), 8);
     EXPECT_DOUBLE_EQ(tree.acceptance_length(), build_draft_tree(tree.acceptance, 5, 4, 8).acceptance_length());
+}
+
+TEST(Speculation, A_trees_length_that_was_measured_goes_before_the_one_that_rates_give) {
+    std::vector<Problem> problems;
+    const auto tree = read(R"({"method":"eagle3","steps":5,"top_k":4,"draft_tokens":8,
+        "acceptance":{"per_position":[0.6],"tree_length":3.25}})",
+                           problems);
+    ASSERT_TRUE(problems.empty());
+    EXPECT_DOUBLE_EQ(tree.acceptance_length(), 3.25);
+    EXPECT_DOUBLE_EQ(acceptance_to_json(tree.acceptance)["tree_length"].get<double>(), 3.25);
+    // a chain takes no notice of it
+    auto chain = tree;
+    chain.top_k = 1;
+    EXPECT_DOUBLE_EQ(chain.acceptance_length(), chain_acceptance_length(chain.acceptance, 5));
+    // no more can come of a cycle than its depth and the bonus token
+    auto shallow = tree;
+    shallow.steps = 1;
+    EXPECT_DOUBLE_EQ(shallow.acceptance_length(), 2);
 }
 
 TEST(Speculation, An_ngram_lookup_verifies_what_the_engine_pads_to) {

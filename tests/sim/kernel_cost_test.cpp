@@ -306,5 +306,45 @@ TEST(KernelCost, A_thousand_operations_cost_well_under_a_millisecond) {
     RecordProperty("best_us_per_thousand", std::to_string(best));
 }
 
+TEST(NearShare, Is_what_random_replacement_leaves_of_a_walk_that_is_repeated) {
+    EXPECT_DOUBLE_EQ(near_share(1 << 20, 0), 0) << "no cache";
+    EXPECT_DOUBLE_EQ(near_share(1 << 20, 1 << 20), 1);
+    for (const double ratio : {1.1, 1.5, 2.0, 3.0, 10.0}) {
+        const double h = near_share(ratio * 1e6, 1e6);
+        EXPECT_NEAR(h, std::exp(-ratio * (1 - h)), 1e-6) << ratio;
+        EXPECT_LT(h, 1) << ratio;
+    }
+    EXPECT_NEAR(near_share(1.5e6, 1e6), 0.417, 1e-3);
+}
+
+TEST(NearShare, Is_of_passes_that_follow_their_like_alone) {
+    model::Plan plan;
+    plan.operations.resize(1);
+    plan.operations[0].kind = model::OperationKind::gemm;
+    plan.operations[0].weight_bytes = 1.5e6;
+    for (const auto pass : {model::Pass::decode, model::Pass::draft}) {
+        plan.pass = pass;
+        EXPECT_NEAR(near_share(plan, 1e6), 0.417, 1e-3);
+    }
+    for (const auto pass : {model::Pass::verify, model::Pass::draft_extend, model::Pass::prefill}) {
+        plan.pass = pass;
+        EXPECT_DOUBLE_EQ(near_share(plan, 1e6), 0);
+    }
+}
+
+TEST(NearShare, Bytes_that_are_near_have_the_warm_bandwidth) {
+    KernelConstants constants;
+    constants.bandwidth_gb_s = 10;
+    constants.warm_bandwidth_gb_s = 40;
+    KernelWork work;
+    work.bytes = 1e6;
+    EXPECT_DOUBLE_EQ(kernel_us(constants, work), 100);
+    // 0.4 MB at 40, 0.6 MB at 10 GB/s
+    work.near_share = 0.4;
+    EXPECT_DOUBLE_EQ(kernel_us(constants, work), 70);
+    constants.warm_bandwidth_gb_s = 0;
+    EXPECT_DOUBLE_EQ(kernel_us(constants, work), 100) << "not known";
+}
+
 }  // namespace
 }  // namespace draftboard::sim

@@ -14,8 +14,9 @@ namespace draftboard::backend::cuda {
 
 namespace {
 
-/// Columns of a slice: eight rows of x, 48 bytes a column, fit into shared memory beside the ring.
-constexpr std::int64_t kSliceColumns = 2048;
+/// Columns of a slice: four rows of x, 24 bytes a column, fit into shared memory beside the ring. Shorter slices would let eight
+/// fit, but blocks that wait for each other cost more than a second pass over W, which comes from L2.
+constexpr std::int64_t kSliceColumns = 4096;
 
 struct FewRows {
     const float* x = nullptr;
@@ -85,7 +86,7 @@ void launch_few_rows(const TileSource& source, FewRows& product, const DeviceLim
 template <Stored F>
 bool by_tiles(const DeviceMatrix& w, FewRows product, cudaStream_t stream) {
     const DeviceLimits limits = device_limits();
-    product.cut = cut_of(w, F == Stored::int4 ? 2 * kSliceColumns : kSliceColumns, (w.rows + kTileRows - 1) / kTileRows);
+    product.cut = cut_of(w, kSliceColumns, (w.rows + kTileRows - 1) / kTileRows);
     const int fitting = rows_that_fit(F, w.columns, product.cut, product.m, 3, limits.shared_bytes);
     if (fitting == 0) return false;
     product.passes = (product.m + fitting - 1) / fitting;

@@ -321,8 +321,8 @@ __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) down_tiles(con
     });
 }
 
-/// Columns of a slice: 2048 bytes of a row.
-std::int64_t slice_columns(Stored format) { return 32 * step_columns(format); }
+/// Columns of a slice: 4096 bytes of a row.
+std::int64_t slice_columns(Stored format) { return 64 * step_columns(format); }
 
 /// Sets what follows from the matrix and the rows of a chunk, and launches. slots: chunks there may be.
 template <Stored F, class Kernel>

@@ -170,6 +170,32 @@ inline DeviceLimits device_limits() {
     return limits;
 }
 
+/// Clusters of `slices` blocks of a kernel that run at a time on the current device.
+template <class... Parameters>
+int clusters_at_a_time(void (*kernel)(Parameters...), int slices, int shared_bytes) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute");
+    int found = 0;
+    if (slices == 1) {
+        check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&found, kernel, kWarps * 32, static_cast<std::size_t>(shared_bytes)),
+              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+        return found * device_limits().multiprocessors;
+    }
+    // Not multiprocessors / slices: a cluster lives within one group of multiprocessors, and groups differ in size.
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(slices));
+    config.blockDim = dim3(kWarps * 32);
+    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = static_cast<unsigned>(slices);
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    check(cudaOccupancyMaxActiveClusters(&found, kernel, &config), "cudaOccupancyMaxActiveClusters");
+    return found;
+}
+
 /// Launches a kernel of clusters of `slices` blocks. It may begin before its predecessor in the stream has ended, and waits
 /// for it with wait_for_predecessor() before it reads what is not a weight and before it writes.
 template <class... Parameters, class... Arguments>
@@ -239,13 +265,12 @@ __device__ inline unsigned bits_of(__nv_bfloat162 pair) { return *reinterpret_ca
 __device__ inline __nv_bfloat162 pair_of(unsigned bits) { return *reinterpret_cast<__nv_bfloat162*>(&bits); }
 
 /// Four fp8 codes of a word as bf16: elements 0 and 2, then 1 and 3. Sign, exponent and fraction move to their places; that is
-/// 2^120 too small (the biases are 7 and 127), subnormals included. A NaN's code looks like 480: see sees_nan().
+/// 2^120 too small (the biases are 7 and 127), subnormals included, which x and the sums make up for, kFp8Scale each: products
+/// stay in the middle of a float's range. A NaN's code looks like 480: see sees_nan().
+constexpr float kFp8Scale = 0x1p60F;
 __device__ inline uint2 fp8_pairs(unsigned word) {
-    const __nv_bfloat162 rescale = pair_of(0x7B807B80U);  // 2^120
     const unsigned up = word << 8;
-    const unsigned even = ((up >> 4) & 0x07F007F0U) | (up & 0x80008000U);
-    const unsigned odd = ((word >> 4) & 0x07F007F0U) | (word & 0x80008000U);
-    return make_uint2(bits_of(__hmul2(pair_of(even), rescale)), bits_of(__hmul2(pair_of(odd), rescale)));
+    return make_uint2(((up >> 4) & 0x07F007F0U) | (up & 0x80008000U), ((word >> 4) & 0x07F007F0U) | (word & 0x80008000U));
 }
 
 /// Bit 7 of a byte says that its code is a NaN (kNanBits). Adding 1 to seven ones, and only to these, carries into the eighth
@@ -461,8 +486,9 @@ __device__ inline void split(const float (&values)[8], uint4 (&parts)[kParts]) {
         const auto from = [e](int s) {
             return F == Stored::bf16 ? kFirst[2 * e + s] : F == Stored::fp8_e4m3 ? kFp8[2 * e + s] : kInt4[2 * e + s];
         };
-        float low = values[from(0)];
-        float high = values[from(1)];
+        constexpr float kScale = F == Stored::fp8_e4m3 ? kFp8Scale : 1.0F;
+        float low = values[from(0)] * kScale;
+        float high = values[from(1)] * kScale;
 #pragma unroll
         for (int p = 0; p < kParts; ++p) {
             bits[p][e] = bits_of(__floats2bfloat162_rn(low, high));
@@ -617,7 +643,9 @@ __device__ inline void run_tiles(const TileSource& source, const TileWork& work,
                 for (int e = 0; e < 4; ++e) {
                     const int row = 16 * h + 8 * (e / 2) + lane / 4;
                     const int column = 8 * n + 2 * (lane % 4) + e % 2;
-                    const float value = (nan[2 * h + e / 2] & kNanBits) != 0 ? __int_as_float(0x7FC00000) : acc[h][n][e];
+                    const float value = (nan[2 * h + e / 2] & kNanBits) != 0 ? __int_as_float(0x7FC00000)
+                                        : F == Stored::fp8_e4m3              ? acc[h][n][e] * kFp8Scale
+                                                                             : acc[h][n][e];
                     if (column < columns) partial[(warp * kTileRows + row) * columns + column] = value;
                 }
             }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The routed experts (experts.h) as three launches: pairs sorted by expert into chunks of a few rows of x that share an expert's
-// weights; gate, up and silu; down. A chunk is read by as many blocks as fill the GPU. Tiles are row_tile.cuh's; matrices that it
-// can't take go by load_weights.cuh. Routing before and the weighted sum after are in route.cu.
+// weights (the others do that themselves where pairs are few); gate, up and silu; down. A chunk is read by as many blocks as fill
+// the GPU. Tiles are row_tile.cuh's; matrices that it can't take go by load_weights.cuh. Routing before and the weighted sum
+// after are in route.cu.
 #include <climits>
 #include <stdexcept>
 
@@ -49,27 +50,50 @@ Workspace workspace_of(void* memory, std::int64_t pairs) {
 
 constexpr int kSortThreads = 256;
 
-/// Up to 32 pairs, one a lane: places by counting.
-__device__ void sort_few(int pairs, int id, int chunk_rows, const Workspace& workspace) {
-    const int lane = static_cast<int>(threadIdx.x);
-    int smaller = 0, same_before = 0, same = 0;
+/// A chunk, and the pairs of its rows.
+struct Rows {
+    Chunk chunk;
+    int pairs[kMostRows];
+};
+
+/// Up to kFewPairs pairs need no sorting beforehand: each warp counts the places of all, one a lane. Chunk `slot` of them; count
+/// 0: none.
+constexpr int kFewPairs = 32;
+__device__ inline void find_chunk(const std::int32_t* ids, int pairs, int first_expert, int experts, int chunk_rows, int slot,
+                                  Rows& rows) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int local = lane < pairs ? ids[lane] - first_expert : -1;
+    const bool here = local >= 0 && local < experts;
+    const int id = here ? local : INT_MAX;
+    const unsigned same = __match_any_sync(0xFFFFFFFFU, id);
+    const int same_before = __popc(same & ((1U << lane) - 1U));
+    const bool leads = here && same_before % chunk_rows == 0;
+    const unsigned leaders = __ballot_sync(0xFFFFFFFFU, leads);
+    int smaller = 0, chunk = 0;
     for (int q = 0; q < pairs; ++q) {
         const int other = __shfl_sync(0xFFFFFFFFU, id, q);
         smaller += other < id ? 1 : 0;
-        same += other == id ? 1 : 0;
-        same_before += other == id && q < lane ? 1 : 0;
+        chunk += (leaders >> q & 1U) != 0 && (other < id || (other == id && q < lane)) ? 1 : 0;
     }
-    const bool local = id != INT_MAX;
-    const bool leads = local && same_before % chunk_rows == 0;
-    const unsigned leaders = __ballot_sync(0xFFFFFFFFU, leads);
-    int chunk = 0;
-    for (int q = 0; q < pairs; ++q) {
-        const int other = __shfl_sync(0xFFFFFFFFU, id, q);
-        if ((leaders >> q & 1U) != 0 && (other < id || (other == id && q < lane))) ++chunk;
+    const unsigned found = __ballot_sync(0xFFFFFFFFU, leads && chunk == slot);
+    if (threadIdx.x >= 32) return;  // all warps found the same
+    if (found == 0) {
+        if (lane == 0) rows.chunk.count = 0;
+        return;
     }
-    if (local) workspace.sorted[smaller + same_before] = lane;
-    if (leads) workspace.chunks[chunk] = {id, smaller + same_before, min(chunk_rows, same - same_before), 0};
-    if (lane == 0) *workspace.chunk_count = __popc(leaders);
+    const int leader = __ffs(static_cast<int>(found)) - 1;
+    const int expert = __shfl_sync(0xFFFFFFFFU, id, leader);
+    const int begin = __shfl_sync(0xFFFFFFFFU, same_before, leader);
+    if (id == expert && same_before >= begin && same_before < begin + chunk_rows) rows.pairs[same_before - begin] = lane;
+    if (lane == leader) rows.chunk = {id, smaller + same_before, min(chunk_rows, __popc(same) - same_before), 0};
+}
+
+/// Writes zeros for a pair whose expert is not here.
+__device__ inline void zero_stranger(const std::int32_t* ids, std::int64_t pair, int first_expert, int experts, float* output,
+                                     std::int64_t hidden) {
+    const int local = ids[pair] - first_expert;
+    if (local >= 0 && local < experts) return;
+    for (std::int64_t c = threadIdx.x; c < hidden; c += blockDim.x) output[pair * hidden + c] = 0;
 }
 
 /// Block 0 sorts, stably; block 1 + p writes zeros for pair p if its expert is not here.
@@ -81,19 +105,8 @@ __global__ void __launch_bounds__(kSortThreads)
     wait_for_predecessor();
     let_successor_begin();
     const int thread = static_cast<int>(threadIdx.x);
-    if (blockIdx.x > 0) {
-        const std::int64_t pair = static_cast<std::int64_t>(blockIdx.x) - 1;
-        const int local = ids[pair] - first_expert;
-        if (local >= 0 && local < experts) return;
-        for (std::int64_t c = thread; c < hidden; c += kSortThreads) output[pair * hidden + c] = 0;
-        return;
-    }
-    if (pairs <= 32) {
-        if (thread >= 32) return;
-        const int local = thread < pairs ? ids[thread] - first_expert : -1;
-        sort_few(pairs, local >= 0 && local < experts ? local : INT_MAX, chunk_rows, workspace);
-        return;
-    }
+    if (blockIdx.x > 0)
+        return zero_stranger(ids, static_cast<std::int64_t>(blockIdx.x) - 1, first_expert, experts, output, hidden);
     for (int e = thread; e < experts; e += kSortThreads) counts[e] = 0;
     __syncthreads();
     for (int p = thread; p < pairs; p += kSortThreads) {
@@ -141,6 +154,22 @@ __global__ void __launch_bounds__(kSortThreads)
     }
 }
 
+void launch_sort(const std::int32_t* ids, int pairs, int first_expert, int experts, int chunk_rows, const Workspace& workspace,
+                 float* output, std::int64_t hidden, cudaStream_t stream) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(1 + pairs));
+    config.blockDim = dim3(kSortThreads);
+    config.dynamicSmemBytes = static_cast<std::size_t>(experts) * 4;
+    config.stream = stream;
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    check(cudaLaunchKernelEx(&config, sort_pairs, ids, pairs, first_expert, experts, chunk_rows, workspace, output, hidden),
+          "sort_pairs");
+}
+
 struct ExpertProduct {
     TileSource source;  ///< of expert 0
     std::int64_t data_stride = 0;
@@ -154,11 +183,39 @@ struct ExpertProduct {
     Cut cut;
     TileMemory memory;
     Workspace workspace;
+    const std::int32_t* ids = nullptr;  ///< of few pairs; else nullptr, and the workspace has chunks
+    int pairs = 0;
+    int first_expert = 0;
+    int experts = 0;
+    int chunk_rows = 1;
 };
 
 __device__ inline Chunk read_chunk(const Workspace& workspace, int at) {
     const int4 value = __ldcg(reinterpret_cast<const int4*>(workspace.chunks + at));
     return {value.x, value.y, value.z, value.w};
+}
+
+/// The chunk of this block, and whether there is one.
+__device__ inline bool find_rows(const ExpertProduct& product, Rows& rows) {
+    const int slot = static_cast<int>(blockIdx.y);
+    if (product.ids != nullptr) {
+        find_chunk(product.ids, product.pairs, product.first_expert, product.experts, product.chunk_rows, slot, rows);
+        __syncthreads();
+        return rows.chunk.count > 0;
+    }
+    if (threadIdx.x < kMostRows) {
+        const Chunk chunk = read_chunk(product.workspace, slot);  // both reads at once
+        const bool there = slot < __ldcg(product.workspace.chunk_count);
+        if (threadIdx.x == 0) {
+            rows.chunk = chunk;
+            if (!there) rows.chunk.count = 0;
+        }
+        if (there && static_cast<int>(threadIdx.x) < chunk.count) {
+            rows.pairs[threadIdx.x] = __ldcg(product.workspace.sorted + chunk.first + threadIdx.x);
+        }
+    }
+    __syncthreads();
+    return rows.chunk.count > 0;
 }
 
 /// Calls run<NT> with as many groups of 8 columns as a chunk's rows need, up to kMost.
@@ -201,15 +258,20 @@ template <Stored F, int kMost, int kStages>
 __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) gate_up_tiles(const __grid_constant__ ExpertProduct product) {
     extern __shared__ __align__(128) unsigned char shared[];
     wait_for_predecessor();
-    const Chunk chunk = read_chunk(product.workspace, static_cast<int>(blockIdx.y));  // both reads at once
-    if (static_cast<int>(blockIdx.y) >= __ldcg(product.workspace.chunk_count)) return;
+    if (product.ids != nullptr && blockIdx.x == 0) {
+        for (int pair = static_cast<int>(blockIdx.y); pair < product.pairs; pair += static_cast<int>(gridDim.y)) {
+            zero_stranger(product.ids, pair, product.first_expert, product.experts, product.output, product.hidden);
+        }
+    }
+    __shared__ Rows rows;
+    if (!find_rows(product, rows)) return;
+    const Chunk chunk = rows.chunk;
     const TileSource source = source_of(product, chunk.expert);
     const int tiles = kWarps / product.cut.warps_k;
     const int group_rows = 16 * tiles;
     const TileWork work = work_of(product, chunk.count, (product.width + group_rows - 1) / group_rows);
     const auto read = [&](int i, int column, float* values) {
-        const int pair = product.workspace.sorted[chunk.first + i];
-        const float* row = product.x + pair / product.k * product.hidden;
+        const float* row = product.x + rows.pairs[i] / product.k * product.hidden;
         load_x(row, column, source.columns, is_aligned(row, 0), values);
     };
     const auto finish = [&](int group, auto total) {
@@ -230,12 +292,14 @@ __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) gate_up_tiles(
 }
 
 /// output[pair] = down inner[pair]. Bytes: hidden width stored, once a chunk. Flops: 2 rows width hidden.
-/// Its predecessor is gate_up_tiles, whose blocks let it begin only when the sorting has ended: chunks can be read at once.
+/// Its predecessor is gate_up_tiles, whose blocks let it begin only when what went before them has ended: chunks and ids can be
+/// read at once.
 template <Stored F, int kMost, int kStages>
 __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) down_tiles(const __grid_constant__ ExpertProduct product) {
     extern __shared__ __align__(128) unsigned char shared[];
-    const Chunk chunk = read_chunk(product.workspace, static_cast<int>(blockIdx.y));  // both reads at once
-    if (static_cast<int>(blockIdx.y) >= __ldcg(product.workspace.chunk_count)) return;
+    __shared__ Rows rows;
+    if (!find_rows(product, rows)) return;
+    const Chunk chunk = rows.chunk;
     const TileSource source = source_of(product, chunk.expert);
     const int group_rows = kWarps / product.cut.warps_k * kTileRows;
     const TileWork work = work_of(product, chunk.count, (source.rows + group_rows - 1) / group_rows);
@@ -249,8 +313,7 @@ __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) down_tiles(con
             const int i = at / group_rows;
             const int row = group * group_rows + at % group_rows;
             if (row >= source.rows) continue;
-            const int pair = product.workspace.sorted[chunk.first + i];
-            product.output[pair * product.hidden + row] = total(at % group_rows, i);
+            product.output[rows.pairs[i] * product.hidden + row] = total(at % group_rows, i);
         }
     };
     for_rows<kMost>(chunk.count, [&](auto groups_of_8) {
@@ -258,8 +321,8 @@ __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) down_tiles(con
     });
 }
 
-/// Columns of a slice: 2048 bytes of a row.
-std::int64_t slice_columns(Stored format) { return 32 * step_columns(format); }
+/// Columns of a slice: 4096 bytes of a row.
+std::int64_t slice_columns(Stored format) { return 64 * step_columns(format); }
 
 /// Sets what follows from the matrix and the rows of a chunk, and launches. slots: chunks there may be.
 template <Stored F, class Kernel>
@@ -454,19 +517,17 @@ void run_experts(const float* x, int m, std::int64_t hidden, const ExpertLayer& 
 
     const std::int64_t touched = pairs < experts ? pairs : experts;
     const std::int64_t slots = touched + pairs / chunk_rows < pairs ? touched + pairs / chunk_rows : pairs;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(1 + pairs));
-    config.blockDim = dim3(kSortThreads);
-    config.dynamicSmemBytes = static_cast<std::size_t>(experts) * 4;
-    config.stream = stream;
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    check(cudaLaunchKernelEx(&config, sort_pairs, ids, static_cast<int>(pairs), layer.first_expert, experts, chunk_rows,
-                             workspace, output, hidden),
-          "sort_pairs");
+    if (tiled && pairs <= kFewPairs) {
+        for (ExpertProduct* product : {&gate_up, &down}) {
+            product->ids = ids;
+            product->pairs = static_cast<int>(pairs);
+            product->first_expert = layer.first_expert;
+            product->experts = experts;
+            product->chunk_rows = chunk_rows;
+        }
+    } else {
+        launch_sort(ids, static_cast<int>(pairs), layer.first_expert, experts, chunk_rows, workspace, output, hidden, stream);
+    }
     if (tiled) {
         switch (format) {
             case Stored::bf16: return launch_format<Stored::bf16>(layer, gate_up, down, chunk_rows, slots, limits, stream);

@@ -14,8 +14,9 @@ namespace draftboard::backend::cuda {
 
 namespace {
 
-/// Columns of a slice: eight rows of x, 48 bytes a column, fit into shared memory beside the ring.
-constexpr std::int64_t kSliceColumns = 2048;
+/// Columns of a slice. Up to 2048, eight rows of x (48 bytes a column) fit into shared memory beside the ring. int4 has so few
+/// bytes in as many columns that putting slices together costs more than a second pass over W, which comes from L2.
+constexpr std::int64_t slice_columns(Stored format) { return format == Stored::int4 ? 4096 : 2048; }
 
 struct FewRows {
     const float* x = nullptr;
@@ -67,25 +68,22 @@ __global__ void __launch_bounds__(kWarps * 32, NT < 3 ? 2 : 1)
 }
 
 template <Stored F, int NT, int kStages>
-void launch_few_rows(const TileSource& source, FewRows& product, const DeviceLimits& limits, std::int64_t groups,
-                     cudaStream_t stream) {
+void launch_few_rows(const TileSource& source, FewRows& product, std::int64_t groups, cudaStream_t stream) {
     product.memory = tile_memory(F, source.columns, product.cut, product.pass_rows, kStages);
     // As many clusters as run at a time, evenly loaded.
-    int blocks_sm = limits.shared_bytes_sm / (product.memory.total + 1024);
-    blocks_sm = blocks_sm < 1 ? 1 : blocks_sm > (NT < 3 ? 2 : 1) ? (NT < 3 ? 2 : 1) : blocks_sm;
-    std::int64_t running = std::int64_t{limits.multiprocessors} * blocks_sm / (product.cut.slices * product.passes);
-    running = running < 1 ? 1 : running;
+    const auto kernel = few_rows_tiles<F, NT, kStages>;
+    const int at_a_time = clusters_at_a_time(kernel, product.cut.slices, product.memory.total) / product.passes;
+    const std::int64_t running = at_a_time < 1 ? 1 : at_a_time;
     const std::int64_t rounds = (groups + running - 1) / running;
     product.clusters = static_cast<int>((groups + rounds - 1) / rounds);
     const dim3 grid(static_cast<unsigned>(product.clusters * product.passes * product.cut.slices));
-    launch_tiles("few_rows_tiles", few_rows_tiles<F, NT, kStages>, grid, product.cut.slices, product.memory.total, stream, source,
-                 product);
+    launch_tiles("few_rows_tiles", kernel, grid, product.cut.slices, product.memory.total, stream, source, product);
 }
 
 template <Stored F>
 bool by_tiles(const DeviceMatrix& w, FewRows product, cudaStream_t stream) {
     const DeviceLimits limits = device_limits();
-    product.cut = cut_of(w, F == Stored::int4 ? 2 * kSliceColumns : kSliceColumns, (w.rows + kTileRows - 1) / kTileRows);
+    product.cut = cut_of(w, slice_columns(F), (w.rows + kTileRows - 1) / kTileRows);
     const int fitting = rows_that_fit(F, w.columns, product.cut, product.m, 3, limits.shared_bytes);
     if (fitting == 0) return false;
     product.passes = (product.m + fitting - 1) / fitting;
@@ -95,12 +93,12 @@ bool by_tiles(const DeviceMatrix& w, FewRows product, cudaStream_t stream) {
     const std::int64_t groups = (w.rows + group_rows - 1) / group_rows;
     if (kParts * product.pass_rows <= 8) {
         const bool four = tile_memory(F, w.columns, product.cut, product.pass_rows, 4).total <= limits.shared_bytes / 2;
-        four ? launch_few_rows<F, 1, 4>(source, product, limits, groups, stream)
-             : launch_few_rows<F, 1, 3>(source, product, limits, groups, stream);
+        four ? launch_few_rows<F, 1, 4>(source, product, groups, stream)
+             : launch_few_rows<F, 1, 3>(source, product, groups, stream);
     } else if (kParts * product.pass_rows <= 16) {
-        launch_few_rows<F, 2, 3>(source, product, limits, groups, stream);
+        launch_few_rows<F, 2, 3>(source, product, groups, stream);
     } else {
-        launch_few_rows<F, 3, 3>(source, product, limits, groups, stream);
+        launch_few_rows<F, 3, 3>(source, product, groups, stream);
     }
     return true;
 }

@@ -32,7 +32,8 @@ __device__ inline unsigned order_of(float value) {
     return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
 }
 
-/// One warp a row, 32 kHeld experts at most. Bytes: 4 experts in, 8 k out a row; operations: one exp an expert, k rounds of a warp's maximum.
+/// One warp a row, 32 kHeld experts at most. Bytes: 4 experts in, 8 k out a row; operations: one exp an expert, k rounds of a
+/// warp's maximum.
 template <int kHeld>
 __global__ void __launch_bounds__(32)
     route_kernel(const float* logits, const __grid_constant__ RouterRule rule, int k, std::int32_t* ids, float* weights) {

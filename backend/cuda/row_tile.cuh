@@ -21,6 +21,7 @@
 // Bytes: W and its scales once, x once a block. Tensor flops: 2 x 32 x 8 ceil(3 m / 8) a column of a tile.
 // Other operations an element of W: bf16 0, fp8 2, int4 1.5.
 
+#include <algorithm>
 #include <cstdint>
 
 #include <cooperative_groups.h>
@@ -112,8 +113,8 @@ inline Cut cut_of(const DeviceMatrix& w, std::int64_t slice_columns, std::int64_
     constexpr int kEnoughBlocks = 128;
     const std::int64_t steps = (w.columns + step_columns(w.format) - 1) / step_columns(w.format);
     Cut cut;
-    while (cut.slices < 8 && (w.columns + cut.slices - 1) / cut.slices > slice_columns) cut.slices *= 2;
-    while (cut.slices < 8 && tiles * cut.slices < kEnoughBlocks && steps >= 4 * kWarps * cut.slices) cut.slices *= 2;
+    cut.slices = static_cast<int>(std::min<std::int64_t>(8, (w.columns + slice_columns - 1) / slice_columns));
+    while (cut.slices <= 4 && tiles * cut.slices < kEnoughBlocks && steps >= 4 * kWarps * cut.slices) cut.slices *= 2;
     const std::int64_t of_slice = (steps + cut.slices - 1) / cut.slices;
     while (cut.warps_k < kWarps && 4 * cut.warps_k <= of_slice) cut.warps_k *= 2;  // two steps a warp at least
     return cut;
@@ -163,10 +164,37 @@ inline DeviceLimits device_limits() {
     check(cudaGetDevice(&device), "cudaGetDevice");
     check(cudaDeviceGetAttribute(&limits.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
           "cudaDeviceGetAttribute");
+    limits.shared_bytes -= 256;  // for what kernels declare themselves
     check(cudaDeviceGetAttribute(&limits.shared_bytes_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
           "cudaDeviceGetAttribute");
     check(cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     return limits;
+}
+
+/// Clusters of `slices` blocks of a kernel that run at a time on the current device.
+template <class... Parameters>
+int clusters_at_a_time(void (*kernel)(Parameters...), int slices, int shared_bytes) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute");
+    int found = 0;
+    if (slices == 1) {
+        check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&found, kernel, kWarps * 32, static_cast<std::size_t>(shared_bytes)),
+              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+        return found * device_limits().multiprocessors;
+    }
+    // Not multiprocessors / slices: a cluster lives within one group of multiprocessors, and groups differ in size.
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(slices));
+    config.blockDim = dim3(kWarps * 32);
+    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = static_cast<unsigned>(slices);
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    check(cudaOccupancyMaxActiveClusters(&found, kernel, &config), "cudaOccupancyMaxActiveClusters");
+    return found;
 }
 
 /// Launches a kernel of clusters of `slices` blocks. It may begin before its predecessor in the stream has ended, and waits
@@ -198,7 +226,9 @@ __device__ inline void let_successor_begin() { asm volatile("griddepcontrol.laun
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
-__device__ inline unsigned shared_address(const void* pointer) { return static_cast<unsigned>(__cvta_generic_to_shared(pointer)); }
+__device__ inline unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
 
 __device__ inline void copy_16(unsigned target, const void* source) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(target), "l"(source));
@@ -225,7 +255,8 @@ __device__ inline void multiply(float (&c)[4], unsigned a0, unsigned a1, unsigne
 }
 
 /// c = A B
-__device__ inline void multiply_first(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+__device__ inline void multiply_first(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                      unsigned b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
         : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0F));
@@ -235,16 +266,16 @@ __device__ inline unsigned bits_of(__nv_bfloat162 pair) { return *reinterpret_ca
 __device__ inline __nv_bfloat162 pair_of(unsigned bits) { return *reinterpret_cast<__nv_bfloat162*>(&bits); }
 
 /// Four fp8 codes of a word as bf16: elements 0 and 2, then 1 and 3. Sign, exponent and fraction move to their places; that is
-/// 2^120 too small (the biases are 7 and 127), subnormals included. A NaN's code looks like 480: see sees_nan().
+/// 2^120 too small (the biases are 7 and 127), subnormals included, which x and the sums make up for, kFp8Scale each: products
+/// stay in the middle of a float's range. A NaN's code looks like 480: see sees_nan().
+constexpr float kFp8Scale = 0x1p60F;
 __device__ inline uint2 fp8_pairs(unsigned word) {
-    const __nv_bfloat162 rescale = pair_of(0x7B807B80U);  // 2^120
     const unsigned up = word << 8;
-    const unsigned even = ((up >> 4) & 0x07F007F0U) | (up & 0x80008000U);
-    const unsigned odd = ((word >> 4) & 0x07F007F0U) | (word & 0x80008000U);
-    return make_uint2(bits_of(__hmul2(pair_of(even), rescale)), bits_of(__hmul2(pair_of(odd), rescale)));
+    return make_uint2(((up >> 4) & 0x07F007F0U) | (up & 0x80008000U), ((word >> 4) & 0x07F007F0U) | (word & 0x80008000U));
 }
 
-/// Bit 7 of a byte says that its code is a NaN (kNanBits). Adding 1 to seven ones, and only to these, carries into the eighth bit.
+/// Bit 7 of a byte says that its code is a NaN (kNanBits). Adding 1 to seven ones, and only to these, carries into the eighth
+/// bit.
 constexpr unsigned kNanBits = 0x80808080U;
 __device__ inline unsigned sees_nan(unsigned word) { return (word & 0x7F7F7F7FU) + 0x01010101U; }
 
@@ -277,7 +308,13 @@ class StepStream {
     /// Steps begin, begin + step, ... (count of them) of tiles first, first + next, ... (tiles of them).
     __device__ StepStream(const TileSource& source, unsigned char* ring, int begin, int step, int count, int first, int next,
                           int tiles)
-        : source_(source), ring_(ring), begin_(begin), step_(step), count_(count), next_(next), tile_(first),
+        : source_(source),
+          ring_(ring),
+          begin_(begin),
+          step_(step),
+          count_(count),
+          next_(next),
+          tile_(first),
           left_(count > 0 ? tiles : 0) {
         const int lane = static_cast<int>(threadIdx.x) % 32;
         target_ = shared_address(ring) + 16 * (F == Stored::int4 ? int4_place(lane / 4, lane % 4) : lane);
@@ -298,7 +335,7 @@ class StepStream {
         return ring_ + out * kStageBytes;
     }
 
-   private:
+ private:
     __device__ void begin_tile() {
         const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -447,21 +484,21 @@ __device__ inline void split(const float (&values)[8], uint4 (&parts)[kParts]) {
     unsigned bits[kParts][4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-        unsigned halves[kParts][2];
+        const auto from = [e](int s) {
+            return F == Stored::bf16 ? kFirst[2 * e + s] : F == Stored::fp8_e4m3 ? kFp8[2 * e + s] : kInt4[2 * e + s];
+        };
+        constexpr float kScale = F == Stored::fp8_e4m3 ? kFp8Scale : 1.0F;
+        float low = values[from(0)] * kScale;
+        float high = values[from(1)] * kScale;
 #pragma unroll
-        for (int s = 0; s < 2; ++s) {
-            const int from = F == Stored::bf16 ? kFirst[2 * e + s] : F == Stored::fp8_e4m3 ? kFp8[2 * e + s] : kInt4[2 * e + s];
-            float rest = values[from];
-#pragma unroll
-            for (int p = 0; p < kParts; ++p) {
-                const __nv_bfloat16 part = __float2bfloat16_rn(rest);
-                halves[p][s] = __bfloat16_as_ushort(part);
-                const float taken = __bfloat162float(part);
-                rest = isfinite(taken) ? rest - taken : 0.0F;  // an infinity stays one, and a NaN
-            }
+        for (int p = 0; p < kParts; ++p) {
+            bits[p][e] = bits_of(__floats2bfloat162_rn(low, high));
+            const float low_taken = __uint_as_float(bits[p][e] << 16);
+            const float high_taken = __uint_as_float(bits[p][e] & 0xFFFF0000U);
+            // An infinity and a NaN are taken whole.
+            low = p > 0 || fabsf(low_taken) < INFINITY ? low - low_taken : 0.0F;
+            high = p > 0 || fabsf(high_taken) < INFINITY ? high - high_taken : 0.0F;
         }
-#pragma unroll
-        for (int p = 0; p < kParts; ++p) bits[p][e] = halves[p][0] | (halves[p][1] << 16);
     }
 #pragma unroll
     for (int p = 0; p < kParts; ++p) parts[p] = make_uint4(bits[p][0], bits[p][1], bits[p][2], bits[p][3]);
@@ -472,20 +509,33 @@ __device__ inline void split(const float (&values)[8], uint4 (&parts)[kParts]) {
 template <Stored F, class Read>
 __device__ inline void stage_x(unsigned char* x, int x_stride, int m, int begin, int steps, Read read) {
     constexpr int kGroups = step_columns(F) / 32;  // of 32 columns, 8 a thread
+    constexpr int kAhead = 4;                      // reads in flight
     const int units = steps * kGroups * 4;
-    for (int at = static_cast<int>(threadIdx.x); at < m * units; at += kWarps * 32) {
-        const int i = at / units;
-        const int unit = at % units;
-        const int t = unit % 4;
-        const int group = unit / 4 % kGroups;
-        const int step = begin + unit / (4 * kGroups);
-        const int within = F == Stored::fp8_e4m3 ? 16 * t + 8 * group : 32 * group + 8 * t;
-        float values[8];
-        read(i, step * step_columns(F) + within, values);
-        uint4 parts[kParts];
-        split<F>(values, parts);
+    const int all = m * units;
+    const float inverse = 1.0F / static_cast<float>(units);
+    for (int first = static_cast<int>(threadIdx.x); first < all; first += kAhead * kWarps * 32) {
+        float values[kAhead][8];
+        int row[kAhead], unit[kAhead];
 #pragma unroll
-        for (int p = 0; p < kParts; ++p) *reinterpret_cast<uint4*>(x + (p * m + i) * x_stride + unit * 16) = parts[p];
+        for (int a = 0; a < kAhead; ++a) {
+            const int at = first + a * kWarps * 32;
+            if (at >= all) break;
+            row[a] = static_cast<int>((static_cast<float>(at) + 0.5F) * inverse);  // exact: at is far below 2^20
+            unit[a] = at - row[a] * units;
+            const int t = unit[a] % 4;
+            const int group = unit[a] / 4 % kGroups;
+            const int step = begin + unit[a] / (4 * kGroups);
+            const int within = F == Stored::fp8_e4m3 ? 16 * t + 8 * group : 32 * group + 8 * t;
+            read(row[a], step * step_columns(F) + within, values[a]);
+        }
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+            if (first + a * kWarps * 32 >= all) break;
+            uint4 parts[kParts];
+            split<F>(values[a], parts);
+#pragma unroll
+            for (int p = 0; p < kParts; ++p) *reinterpret_cast<uint4*>(x + (p * m + row[a]) * x_stride + unit[a] * 16) = parts[p];
+        }
     }
 }
 
@@ -534,8 +584,8 @@ __device__ inline void run_tiles(const TileSource& source, const TileWork& work,
     }
     auto* partial = reinterpret_cast<float*>(shared + memory.partial);
     const int sums_size = tiles_a_group * kTileRows * work.m;
-    // A cluster's sums are put together one round late, so that its blocks need not wait for each other. While one writes round r,
-    // others may still read rounds r - 1 and r - 2.
+    // A cluster's sums are put together one round late, so that its blocks need not wait for each other. While one writes round
+    // r, others may still read rounds r - 1 and r - 2.
     const auto finish_cluster = [&](int round) {
         cluster_wait();
         float* sums = reinterpret_cast<float*>(shared + memory.sums) + round % kSumSets * sums_size;
@@ -594,7 +644,9 @@ __device__ inline void run_tiles(const TileSource& source, const TileWork& work,
                 for (int e = 0; e < 4; ++e) {
                     const int row = 16 * h + 8 * (e / 2) + lane / 4;
                     const int column = 8 * n + 2 * (lane % 4) + e % 2;
-                    const float value = (nan[2 * h + e / 2] & kNanBits) != 0 ? __int_as_float(0x7FC00000) : acc[h][n][e];
+                    const float value = (nan[2 * h + e / 2] & kNanBits) != 0 ? __int_as_float(0x7FC00000)
+                                        : F == Stored::fp8_e4m3              ? acc[h][n][e] * kFp8Scale
+                                                                             : acc[h][n][e];
                     if (column < columns) partial[(warp * kTileRows + row) * columns + column] = value;
                 }
             }

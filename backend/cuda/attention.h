@@ -9,7 +9,10 @@
 //
 //   gqa  bytes: 2 context kv_heads dim x cache bytes a sequence;  flops: 4 rows heads dim context
 //   mla  bytes: context (latent + rope) x cache bytes a sequence;  flops: 2 rows heads context (2 latent + rope)
-// The cache is read once for all rows and heads of a sequence that share it, as far as they fit in one block.
+// The cache is read once for all rows and heads of a sequence that share it, as far as they fit in one block (32 pairs).
+//
+// fp32 caches are multiplied in float. bf16 caches go through the matrix units: queries and weights as two bf16 numbers each (errors of
+// 2^-17), sums in float. Widths are multiples of 8, values at most 512 wide.
 
 #include <cstdint>
 
@@ -19,7 +22,8 @@
 
 namespace draftboard::backend::cuda {
 
-/// Small enough that a short context is spread over many multiprocessors, large enough that partial results stay a tenth of a long one's bytes.
+/// Small enough that a short context is spread over many multiprocessors, large enough that partial results stay a small part of a
+/// long one's bytes.
 inline constexpr int kSplit = 128;
 
 /// Device memory for the partial results of `rows` rows of `heads` heads, each `value_width` numbers wide, bytes.

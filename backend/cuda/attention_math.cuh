@@ -162,8 +162,9 @@ struct HalfMath {
     __device__ void accumulate(const Element* values, int stride, int value_width,
                                const void* weights, const float* corrections, const int*) {
         const int part = lane() / 8;
-        const Element* a_row =
-            values + (part / 2 * 8 + lane() % 8) * stride + part % 2 * 8 + 16 * warp();
+        const Element* a_row = values + (part / 2 * 8 + lane() % 8) * stride + part % 2 * 8;
+        // Warps beyond the width read its last columns: no branch, and nothing outside the tile.
+        const int last = padded(value_width, 16) - 16;
         const Element* b_row = static_cast<const Element*>(weights) +
                                (part / 2 * kPairs + first_pair() + lane() % 8) * kWeightStride +
                                part % 2 * 8;
@@ -188,7 +189,9 @@ struct HalfMath {
                 load_matrices(b[n], b_row + 8 * n * kWeightStride + 16 * k);
 #pragma unroll
             for (int m = 0; m < kColumns; ++m) {
-                if (128 * m < value_width) load_transposed(a[m], a_row + 16 * k * stride + 128 * m);
+                if (128 * m < value_width)
+                    load_transposed(a[m],
+                                    a_row + 16 * k * stride + min(128 * m + 16 * warp(), last));
             }
 #pragma unroll
             for (int m = 0; m < kColumns; ++m) {

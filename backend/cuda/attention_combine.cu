@@ -10,6 +10,7 @@
 #include "backend/cuda/attention.h"
 #include "backend/cuda/attention_slots.cuh"
 #include "backend/cuda/check.h"
+#include "backend/cuda/launch_ahead.cuh"
 
 namespace draftboard::backend::cuda {
 
@@ -23,6 +24,7 @@ constexpr int kThreads = kLanes * kColumns / 4;
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(PassView pass, int heads, int value_width, AttentionPartials partials,
                    int splits, float* output) {
+    begin_behind_predecessor();
     __shared__ float maxima[kThreads / 32];
     __shared__ float4 sums[kLanes][kColumns / 4];
     __shared__ float totals[kLanes];
@@ -105,9 +107,8 @@ void combine_attention(const PassView& pass, int heads, int value_width,
                        cudaStream_t stream) {
     const dim3 grid(static_cast<unsigned>(pass.rows() * heads),
                     static_cast<unsigned>((value_width + kColumns - 1) / kColumns));
-    combine_kernel<<<grid, kThreads, 0, stream>>>(pass, heads, value_width, partials, splits,
+    launch_ahead("combine_attention", combine_kernel, grid, kThreads, 0, stream, pass, heads, value_width, partials, splits,
                                                   output);
-    check_launch("combine_kernel");
 }
 
 }  // namespace draftboard::backend::cuda

@@ -24,6 +24,7 @@
 #include "backend/cuda/attention_math.cuh"
 #include "backend/cuda/attention_slots.cuh"
 #include "backend/cuda/check.h"
+#include "backend/cuda/launch_ahead.cuh"
 #include "backend/cuda/shared_memory.h"
 
 namespace draftboard::backend::cuda {
@@ -208,6 +209,7 @@ struct QueryLoader {
 template <class Math, bool kSharedValues, int kBlocksAnSm>
 __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
     attention_kernel(const __grid_constant__ AttentionLaunch launch) {
+    begin_behind_predecessor();
     using Element = typename Math::Element;
     constexpr int kPairs = Math::kPairs;
     constexpr int kWarps = Math::kThreads / 32;
@@ -449,8 +451,7 @@ bool launch_attention(AttentionLaunch launch, const SharedMemory& limit, cudaStr
     const dim3 grid(static_cast<unsigned>(launch.kv_heads * launch.groups),
                     static_cast<unsigned>(launch.splits),
                     static_cast<unsigned>(launch.pass.sequences));
-    kernel<<<grid, Math::kThreads, static_cast<std::size_t>(dynamic), stream>>>(launch);
-    check_launch("attention_kernel");
+    launch_ahead("launch_attention", kernel, grid, Math::kThreads, static_cast<std::size_t>(dynamic), stream, launch);
     return true;
 }
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/launch_ahead.cuh"
 
 namespace draftboard::backend::cuda {
 
@@ -49,6 +50,7 @@ __device__ void lay_out_drafter(const ChainState& state, int s, const std::int32
 }
 
 __global__ void accept(ChainState state, const std::int32_t* tokens, const float* values, const float* sums) {
+    begin_behind_predecessor();
     const int width = state.width;
     for (int s = static_cast<int>(threadIdx.x); s < state.sequences; s += kThreads) {
         const int first = s * width;
@@ -76,6 +78,7 @@ __global__ void accept(ChainState state, const std::int32_t* tokens, const float
 }
 
 __global__ void take(ChainState state, int draft, const std::int32_t* tokens, const std::int32_t* target_of_draft) {
+    begin_behind_predecessor();
     for (int s = static_cast<int>(threadIdx.x); s < state.sequences; s += kThreads) {
         const int own = tokens[2 * s];
         const int token = target_of_draft == nullptr ? own : target_of_draft[own];
@@ -87,13 +90,11 @@ __global__ void take(ChainState state, int draft, const std::int32_t* tokens, co
 }  // namespace
 
 void accept_chain(const ChainState& state, const std::int32_t* tokens, const float* values, const float* sums, cudaStream_t stream) {
-    accept<<<1, kThreads, 0, stream>>>(state, tokens, values, sums);
-    check_launch("accept_chain");
+    launch_ahead("accept_chain", accept, dim3(1), kThreads, 0, stream, state, tokens, values, sums);
 }
 
 void take_draft(const ChainState& state, int draft, const std::int32_t* tokens, const std::int32_t* target_of_draft, cudaStream_t stream) {
-    take<<<1, kThreads, 0, stream>>>(state, draft, tokens, target_of_draft);
-    check_launch("take_draft");
+    launch_ahead("take_draft", take, dim3(1), kThreads, 0, stream, state, draft, tokens, target_of_draft);
 }
 
 }  // namespace draftboard::backend::cuda

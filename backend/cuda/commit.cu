@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/launch_ahead.cuh"
 #include "backend/cuda/delta_net.h"
 
 namespace draftboard::backend::cuda {
@@ -40,6 +41,7 @@ __device__ void move_slots(Unit* uncommitted, std::int64_t slot_units, const std
 /// most.
 __global__ void __launch_bounds__(kThreads)
     commit_caches_kernel(CommitView commit, const KeyValueCache* caches) {
+    begin_behind_predecessor();
     const int length = commit.lengths[blockIdx.y];
     if (length <= 0) return;
     const KeyValueCache cache = caches[blockIdx.x];
@@ -64,6 +66,7 @@ __global__ void __launch_bounds__(kThreads)
 /// channels.
 __global__ void __launch_bounds__(kThreads)
     commit_delta_net_kernel(CommitView commit, DeltaNetShape shape, DeltaNetCache cache) {
+    begin_behind_predecessor();
     const int length = commit.lengths[blockIdx.y];
     if (length <= 0) return;
     const std::int64_t slot = commit.slots[blockIdx.y];
@@ -102,16 +105,14 @@ void commit_delta_net(const CommitView& commit, const DeltaNetShape& shape,
                                           : blocks > 256 ? 256
                                                          : blocks),
                     static_cast<unsigned>(commit.count));
-    commit_delta_net_kernel<<<grid, kThreads, 0, stream>>>(commit, shape, cache);
-    check_launch("commit_delta_net");
+    launch_ahead("commit_delta_net", commit_delta_net_kernel, grid, kThreads, 0, stream, commit, shape, cache);
 }
 
 void commit_caches(const CommitView& commit, const KeyValueCache* caches, int layers,
                    cudaStream_t stream) {
     if (commit.count <= 0 || layers <= 0) return;
     const dim3 grid(static_cast<unsigned>(layers), static_cast<unsigned>(commit.count), 2);
-    commit_caches_kernel<<<grid, kThreads, 0, stream>>>(commit, caches);
-    check_launch("commit_caches");
+    launch_ahead("commit_caches", commit_caches_kernel, grid, kThreads, 0, stream, commit, caches);
 }
 
 }  // namespace draftboard::backend::cuda

@@ -14,6 +14,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/launch_ahead.cuh"
 
 namespace draftboard::backend::cuda {
 
@@ -36,6 +37,7 @@ __device__ float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 __global__ void __launch_bounds__(kConvolveThreads)
     convolve_kernel(PassView pass, DeltaNetShape shape, const float* projected, std::int64_t stride,
                     const float* conv, DeltaNetCache cache, float* convolved) {
+    begin_behind_predecessor();
     __shared__ std::int32_t parents[kMaxUncommitted];
     __shared__ float sums[kConvolveThreads / 32];
     const int row = static_cast<int>(blockIdx.y);
@@ -123,6 +125,7 @@ __global__ void __launch_bounds__(kThreads)
     recurrence_kernel(PassView pass, DeltaNetShape shape, const float* projected,
                       std::int64_t stride, const float* a_log, const float* dt_bias,
                       DeltaNetCache cache, const float* convolved, float* output) {
+    begin_behind_predecessor();
     extern __shared__ float vectors[];  // kRows x (q | k)
     __shared__ float values[kRows][kColumns];
     __shared__ float decays[kRows];
@@ -268,6 +271,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     gated_rms_norm_kernel(float* x, const float* z, std::int64_t z_stride, const float* weight,
                           int heads, std::int64_t vectors, int width, float epsilon) {
+    begin_behind_predecessor();
     const std::int64_t vector = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
     if (vector >= vectors) return;
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -293,9 +297,8 @@ void delta_net(const PassView& pass, const DeltaNetShape& shape, const float* pr
     }
     const dim3 rows(static_cast<unsigned>(2 * shape.key_heads + shape.value_heads),
                     static_cast<unsigned>(pass.rows()));
-    convolve_kernel<<<rows, kConvolveThreads, 0, stream>>>(pass, shape, projected, stride, conv,
+    launch_ahead("delta_net", convolve_kernel, dim3(rows), kConvolveThreads, 0, stream, pass, shape, projected, stride, conv,
                                                            cache, convolved);
-    check_launch("convolve_kernel");
     const int strips = (shape.value_dim + kColumns - 1) / kColumns;
     const dim3 grid(static_cast<unsigned>(shape.value_heads * strips),
                     static_cast<unsigned>(pass.sequences));
@@ -304,18 +307,15 @@ void delta_net(const PassView& pass, const DeltaNetShape& shape, const float* pr
                         : shape.key_dim <= 2 * kKeyLanes ? recurrence_kernel<2>
                         : shape.key_dim <= 4 * kKeyLanes ? recurrence_kernel<4>
                                                          : recurrence_kernel<8>;
-    kernel<<<grid, kThreads, bytes, stream>>>(pass, shape, projected, stride, a_log, dt_bias, cache,
+    launch_ahead("delta_net", kernel, grid, kThreads, bytes, stream, pass, shape, projected, stride, a_log, dt_bias, cache,
                                               convolved, output);
-    check_launch("recurrence_kernel");
 }
 
 void gated_rms_norm(float* x, const float* z, std::int64_t z_stride, const float* weight, int m,
                     int heads, int width, float epsilon, cudaStream_t stream) {
     if (m <= 0 || heads <= 0) return;
     const std::int64_t vectors = std::int64_t{m} * heads;
-    gated_rms_norm_kernel<<<static_cast<unsigned>((vectors + kWarps - 1) / kWarps), kThreads, 0,
-                            stream>>>(x, z, z_stride, weight, heads, vectors, width, epsilon);
-    check_launch("gated_rms_norm");
+    launch_ahead("gated_rms_norm", gated_rms_norm_kernel, dim3(static_cast<unsigned>((vectors + kWarps - 1) / kWarps)), kThreads, 0, stream, x, z, z_stride, weight, heads, vectors, width, epsilon);
 }
 
 }  // namespace draftboard::backend::cuda

@@ -11,6 +11,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/launch_ahead.cuh"
 
 namespace draftboard::backend::cuda {
 
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(kNormThreads)
     add_rms_norm_kernel(float* hidden, const float* block, const float* weight, int width,
                         float epsilon, float* normed, std::int64_t normed_stride, float* kept,
                         std::int64_t kept_stride) {
+    begin_behind_predecessor();
     const std::int64_t row = blockIdx.x;
     float* x = hidden + row * width;
     const float* added = block == nullptr ? nullptr : block + row * width;
@@ -141,6 +143,7 @@ template <int kBlock, bool kVector>
 __global__ void __launch_bounds__(kBlock)
     rms_norm_kernel(const float* x, std::int64_t x_stride, const float* weight, int width,
                     float epsilon, float* y, std::int64_t y_stride) {
+    begin_behind_predecessor();
     const float* from = x + blockIdx.y * x_stride + std::int64_t{blockIdx.x} * width;
     float* to = y + blockIdx.y * y_stride + std::int64_t{blockIdx.x} * width;
     const int first = 4 * static_cast<int>(threadIdx.x);
@@ -164,6 +167,7 @@ template <bool kVector>
 __global__ void __launch_bounds__(kThreads)
     silu_multiply_kernel(const float* x, std::int64_t x_stride, int width, float* y,
                          std::int64_t y_stride) {
+    begin_behind_predecessor();
     const int at = 4 * static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
     if (at >= width) return;
     const float* gate = x + blockIdx.y * x_stride;
@@ -178,6 +182,7 @@ template <bool kVector>
 __global__ void __launch_bounds__(kThreads)
     sigmoid_multiply_kernel(const float* gate, std::int64_t gate_stride,
                             std::int64_t gate_head_stride, int heads, int width, float* y) {
+    begin_behind_predecessor();
     const int quads = (width + 3) / 4;
     const int item = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
     if (item >= heads * quads) return;
@@ -196,6 +201,7 @@ __global__ void __launch_bounds__(kThreads)
 template <bool kVector>
 __global__ void __launch_bounds__(kThreads)
     row_dot_kernel(const float* x, std::int64_t x_stride, const float* w, int width, float* y) {
+    begin_behind_predecessor();
     const float* from = x + blockIdx.x * x_stride;
     float sum = 0;
 #pragma unroll 4
@@ -214,6 +220,7 @@ template <bool kVector>
 __global__ void __launch_bounds__(kThreads)
     copy_rows_kernel(const float* x, std::int64_t x_stride, const std::int32_t* rows,
                      std::int64_t width, float* y, std::int64_t y_stride) {
+    begin_behind_predecessor();
     const std::int64_t at = 4 * (std::int64_t{blockIdx.x} * kThreads + threadIdx.x);
     if (at >= width) return;
     const std::int64_t from = rows == nullptr ? static_cast<std::int64_t>(blockIdx.y)
@@ -229,8 +236,7 @@ void copy(const float* x, std::int64_t x_stride, const std::int32_t* rows, int m
     const dim3 grid(static_cast<unsigned>(blocks(width, 4 * kThreads)), static_cast<unsigned>(m));
     const auto kernel = vectors({x, y}, {x_stride, y_stride, width}) ? copy_rows_kernel<true>
                                                                      : copy_rows_kernel<false>;
-    kernel<<<grid, kThreads, 0, stream>>>(x, x_stride, rows, width, y, y_stride);
-    check_launch(what);
+    launch_ahead("copy", kernel, grid, kThreads, 0, stream, x, x_stride, rows, width, y, y_stride);
 }
 
 template <int kBlock>
@@ -240,8 +246,7 @@ void norm(const float* x, std::int64_t x_stride, const float* weight, int m, int
     const auto kernel = vectors({x, weight, y}, {x_stride, y_stride, width})
                             ? rms_norm_kernel<kBlock, true>
                             : rms_norm_kernel<kBlock, false>;
-    kernel<<<grid, kBlock, 0, stream>>>(x, x_stride, weight, width, epsilon, y, y_stride);
-    check_launch("rms_norm");
+    launch_ahead("norm", kernel, grid, kBlock, 0, stream, x, x_stride, weight, width, epsilon, y, y_stride);
 }
 
 }  // namespace
@@ -253,9 +258,8 @@ void add_rms_norm(float* hidden, const float* block, const float* weight, int m,
     const bool vector = vectors({hidden, block, weight, normed, kept},
                                 {width, normed_stride, kept == nullptr ? 0 : kept_stride});
     const auto kernel = vector ? add_rms_norm_kernel<true> : add_rms_norm_kernel<false>;
-    kernel<<<static_cast<unsigned>(m), kNormThreads, 0, stream>>>(
+    launch_ahead("add_rms_norm", kernel, dim3(static_cast<unsigned>(m)), kNormThreads, 0, stream,
         hidden, block, weight, width, epsilon, normed, normed_stride, kept, kept_stride);
-    check_launch("add_rms_norm");
 }
 
 void rms_norm(const float* x, std::int64_t x_stride, const float* weight, int m, int parts,
@@ -271,8 +275,7 @@ void silu_multiply(const float* x, std::int64_t x_stride, int m, int width, floa
     const dim3 grid(static_cast<unsigned>(blocks(width, 4 * kThreads)), static_cast<unsigned>(m));
     const auto kernel = vectors({x, y}, {x_stride, y_stride, width}) ? silu_multiply_kernel<true>
                                                                      : silu_multiply_kernel<false>;
-    kernel<<<grid, kThreads, 0, stream>>>(x, x_stride, width, y, y_stride);
-    check_launch("silu_multiply");
+    launch_ahead("silu_multiply", kernel, grid, kThreads, 0, stream, x, x_stride, width, y, y_stride);
 }
 
 void sigmoid_multiply(const float* gate, std::int64_t gate_stride, std::int64_t gate_head_stride,
@@ -283,8 +286,7 @@ void sigmoid_multiply(const float* gate, std::int64_t gate_stride, std::int64_t 
         static_cast<unsigned>(m));
     const bool vector = vectors({gate, y}, {gate_stride, gate_head_stride, width});
     const auto kernel = vector ? sigmoid_multiply_kernel<true> : sigmoid_multiply_kernel<false>;
-    kernel<<<grid, kThreads, 0, stream>>>(gate, gate_stride, gate_head_stride, heads, width, y);
-    check_launch("sigmoid_multiply");
+    launch_ahead("sigmoid_multiply", kernel, grid, kThreads, 0, stream, gate, gate_stride, gate_head_stride, heads, width, y);
 }
 
 void row_dot(const float* x, std::int64_t x_stride, const float* w, int m, int width, float* y,
@@ -292,8 +294,7 @@ void row_dot(const float* x, std::int64_t x_stride, const float* w, int m, int w
     if (m <= 0) return;
     const auto kernel =
         vectors({x, w}, {x_stride, width}) ? row_dot_kernel<true> : row_dot_kernel<false>;
-    kernel<<<static_cast<unsigned>(m), kThreads, 0, stream>>>(x, x_stride, w, width, y);
-    check_launch("row_dot");
+    launch_ahead("row_dot", kernel, dim3(static_cast<unsigned>(m)), kThreads, 0, stream, x, x_stride, w, width, y);
 }
 
 void gather_rows(const float* x, std::int64_t width, const std::int32_t* rows, int count, float* y,

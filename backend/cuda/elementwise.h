@@ -31,23 +31,23 @@ void gather_rows(const float* x, std::int64_t width, const std::int32_t* rows, i
 /// m rows of width numbers between strides
 void copy_rows(const float* x, std::int64_t x_stride, int m, std::int64_t width, float* y, std::int64_t y_stride, cudaStream_t stream);
 
-/// GQA: takes each row's q heads from `projected` (head h at h * q_step numbers; q_step 2 dim where a head is query | gate) to
-/// `query` (m x heads x dim, dense), norms q and k by head where q_norm, k_norm are not null, rotates the first rotary.dim of each,
-/// and writes k and v into the cache at the row's slot. k and v begin at k_offset and v_offset of the projected row.
+/// GQA: takes each row's q heads from `projected` (head h at h * q_step numbers; q_step 2 dim where a head is query | gate) and its k
+/// heads, norms them by head where q_norm, k_norm are not null, rotates the first rotary.dim of each, and writes the queries (rows x heads x
+/// slot_dim) and, with the v heads, the row's slot of the cache. k and v begin at k_offset and v_offset of the projected row.
+/// Numbers of a head beyond dim are left alone: buffers that begin as zeros stay padded with zeros.
 struct GqaRows {
     int heads = 0;
     int kv_heads = 0;
     int dim = 0;
+    int slot_dim = 0;           ///< of a head in query and cache: dim up to a multiple of 8, as attention wants it
     std::int64_t stride = 0;    ///< of projected
     int q_step = 0;
     std::int64_t k_offset = 0;
     std::int64_t v_offset = 0;
     float epsilon = 0;
 };
-/// qk_norm alone, in place in `projected`: the plan has it as an operation of its own.
-void gqa_norms(float* projected, int m, const GqaRows& shape, const float* q_norm, const float* k_norm, cudaStream_t stream);
-void gqa_rope_cache(const PassView& pass, const float* projected, const GqaRows& shape, const RotaryView& rotary, float* query,
-                    const KeyValueCache& cache, cudaStream_t stream);
+void gqa_rope_cache(const PassView& pass, const float* projected, const GqaRows& shape, const float* q_norm, const float* k_norm,
+                    const RotaryView& rotary, float* query, const KeyValueCache& cache, cudaStream_t stream);
 
 /// MLA: rotates the last `rope` of each of the row's heads of `query` (m x heads x (latent + rope), whose first `latent` are in place already),
 /// taking them unrotated from `q` (head h at q + i * q_stride + h * q_head_stride + q_offset), and writes latent (m rows, latent_stride

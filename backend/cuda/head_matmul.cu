@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/launch_ahead.cuh"
 #include "backend/cuda/load_weights.cuh"
 #include "backend/cuda/matmul.h"
 
@@ -34,6 +35,7 @@ struct HeadProduct {
 /// Bytes: W once for every M rows of x; x from L1 and L2. Flops: 2 m rows columns.
 template <Stored F, int M>
 __global__ void __launch_bounds__(kThreads) head_rows_kernel(const __grid_constant__ HeadProduct product, int warps_k) {
+    begin_behind_predecessor();
     __shared__ float partial[kWarpsOfBlock][kPlainRows][M];
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -84,6 +86,7 @@ constexpr int kRowGroups = kThreads / kUnits;  ///< each sums the rows r, r + kR
 /// A block: one head, 128 columns, M rows of x. Bytes and flops as above.
 template <Stored F, int M>
 __global__ void __launch_bounds__(kThreads) head_columns_kernel(const __grid_constant__ HeadProduct product) {
+    begin_behind_predecessor();
     __shared__ float partial[kRowGroups][kUnits * 8 + 4];
     const int unit = static_cast<int>(threadIdx.x) % kUnits;
     const int group = static_cast<int>(threadIdx.x) / kUnits;
@@ -144,13 +147,11 @@ void launch(const HeadProduct& product, int heads, bool by_rows, cudaStream_t st
         const int rows_of_block = kWarpsOfBlock / warps_k * kPlainRows;
         const dim3 grid(static_cast<unsigned>((product.rows + rows_of_block - 1) / rows_of_block), static_cast<unsigned>(heads),
                         passes);
-        head_rows_kernel<F, M><<<grid, kThreads, 0, stream>>>(product, warps_k);
-        check_launch("head_rows_kernel");
+        launch_ahead("launch", head_rows_kernel<F, M>, grid, kThreads, 0, stream, product, warps_k);
     } else {
         const dim3 grid(static_cast<unsigned>((product.w.columns + 8 * kUnits - 1) / (8 * kUnits)), static_cast<unsigned>(heads),
                         passes);
-        head_columns_kernel<F, M><<<grid, kThreads, 0, stream>>>(product);
-        check_launch("head_columns_kernel");
+        launch_ahead("launch", head_columns_kernel<F, M>, grid, kThreads, 0, stream, product);
     }
 }
 

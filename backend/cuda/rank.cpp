@@ -20,6 +20,7 @@ struct Widths {
     std::int64_t latent = 1;
     std::int64_t query = 1;
     std::int64_t attended = 1;
+    std::int64_t padded = 0;
     std::int64_t value = 1;
     std::int64_t activated = 1;
     std::int64_t channels = 1;
@@ -62,10 +63,12 @@ void widen_mixer(Widths& widths, const DeviceLayer& layer, const model::TokenMix
         const std::int64_t heads = gqa->heads / ranks;
         widen_projection(widths, weights.qkv);
         widen_matrix(widths, weights.o);
-        widen(widths.query, heads * gqa->head_dim);
+        const int padded = padded_head(static_cast<int>(gqa->head_dim));
+        widen(widths.query, heads * padded);
         widen(widths.attended, heads * gqa->head_dim);
+        widen(widths.padded, padded == gqa->head_dim ? 0 : heads * padded);
         widen(widths.value_heads, heads);
-        widen(widths.value_width, gqa->head_dim);
+        widen(widths.value_width, padded);
     } else {
         const auto& weights = std::get<DeviceDeltaNet>(layer.mixer);
         const DeltaNetShape shape = delta_net_shape(std::get<model::DeltaNetShape>(mixer), ranks);
@@ -129,6 +132,7 @@ Number* Rank::take(std::int64_t count) {
     const std::int64_t bytes = std::max<std::int64_t>(count, 1) * static_cast<std::int64_t>(sizeof(Number));
     memory_.emplace_back(bytes);
     taken_ += bytes;
+    check(cudaMemset(memory_.back().data(), 0, static_cast<std::size_t>(bytes)), "memory of a rank");  // what pads heads stays zero
     return reinterpret_cast<Number*>(memory_.back().data());
 }
 
@@ -166,7 +170,7 @@ void Rank::take_caches() {
             cache.slot_width = mla->kv_lora_rank + mla->qk_rope_head_dim;
         } else {
             const auto& gqa = std::get<model::GqaShape>(layer.mixer);
-            cache.slot_width = model::kv_heads_per_rank(gqa.kv_heads, ranks) * gqa.head_dim;
+            cache.slot_width = model::kv_heads_per_rank(gqa.kv_heads, ranks) * padded_head(static_cast<int>(gqa.head_dim));
             cache.values = take<std::byte>(sequences * options_.max_length * cache.slot_width * number);
         }
         cache.sequence_stride = options_.max_length * cache.slot_width;
@@ -200,6 +204,7 @@ void Rank::take_buffers() {
     latent_ = take<float>(m * widths.latent);
     query_ = take<float>(m * widths.query);
     attended_ = take<float>(m * widths.attended);
+    padded_ = take<float>(m * widths.padded);
     value_ = take<float>(m * widths.value);
     activated_ = take<float>(m * widths.activated);
     convolved_ = take<float>(m * widths.channels);

@@ -63,6 +63,9 @@ struct HostRows {
     PinnedBuffer<float> features;
 };
 
+/// Numbers of a head in the queries and the cache: attention takes multiples of 8.
+[[nodiscard]] constexpr int padded_head(int dim) { return (dim + 7) / 8 * 8; }
+
 /// A rank's share of a delta net.
 [[nodiscard]] inline DeltaNetShape delta_net_shape(const model::DeltaNetShape& shape, int ranks) {
     return {static_cast<int>(shape.key_heads) / ranks, static_cast<int>(shape.value_heads) / ranks, static_cast<int>(shape.key_head_dim),
@@ -258,6 +261,7 @@ class Rank {
     bool routing_ = false;
     bool on_device_ = false;     // its words were laid out by the device
     bool norm_done_ = false;     // by the all-reduce before it
+    bool norms_queries_ = false; // q and k of the layer still to be normed
     int layer_ = -1;
     int m_ = 0;
     int moe_layer_ = 0;
@@ -283,6 +287,7 @@ class Rank {
     float* latent_ = nullptr;
     float* query_ = nullptr;
     float* attended_ = nullptr;
+    float* padded_ = nullptr;    // attended, of heads that are no multiple of 8 numbers
     float* value_ = nullptr;
     float* activated_ = nullptr;
     float* convolved_ = nullptr;

@@ -2,6 +2,7 @@
 // The layers of a rank: mixers and feed-forward, in the order of cpu/rank_attention.cpp and cpu/rank_feed_forward.cpp. Bytes and flops of
 // each operation stand in docs/plan.md; the kernels' own in their headers.
 #include <cmath>
+#include <utility>
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/check.h"
@@ -122,6 +123,7 @@ GqaRows Rank::gqa_rows() const {
     rows.heads = static_cast<int>(shape.heads / attention_ranks());
     rows.kv_heads = static_cast<int>(model::kv_heads_per_rank(shape.kv_heads, attention_ranks()));
     rows.dim = static_cast<int>(shape.head_dim);
+    rows.slot_dim = padded_head(rows.dim);
     rows.stride = mixer<DeviceGqa>().qkv.rows;
     rows.q_step = (shape.output_gate ? 2 : 1) * rows.dim;  // with an output gate a head is query | gate
     rows.v_offset = rows.stride - std::int64_t{rows.kv_heads} * rows.dim;
@@ -135,20 +137,23 @@ void Rank::qkv_proj() {
     project(mixer<DeviceGqa>().qkv, normed_, wide ? 2 * width_ : width_, projected_);
 }
 
-void Rank::qk_norm() {
-    const auto& weights = mixer<DeviceGqa>();
-    gqa_norms(projected_, m_, gqa_rows(), weights.q_norm, weights.k_norm, stream_);
-}
+void Rank::qk_norm() { norms_queries_ = true; }  // by the kernel that rotates them
 
 void Rank::gqa_rope_cache() {
-    cuda::gqa_rope_cache(view_, projected_, gqa_rows(), rotary_, query_, caches_[static_cast<std::size_t>(layer_)], stream_);
+    const auto& weights = mixer<DeviceGqa>();
+    const bool norms = std::exchange(norms_queries_, false);
+    cuda::gqa_rope_cache(view_, projected_, gqa_rows(), norms ? weights.q_norm : nullptr, norms ? weights.k_norm : nullptr, rotary_, query_,
+                         caches_[static_cast<std::size_t>(layer_)], stream_);
 }
 
 void Rank::gqa() {
     const GqaRows rows = gqa_rows();
     const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(rows.dim)));
-    attend_gqa(view_, query_, rows.heads, rows.kv_heads, rows.dim, scale, caches_[static_cast<std::size_t>(layer_)], visible_, attended_,
+    const bool padded = rows.slot_dim != rows.dim;
+    float* output = padded ? padded_ : attended_;
+    attend_gqa(view_, query_, rows.heads, rows.kv_heads, rows.slot_dim, scale, caches_[static_cast<std::size_t>(layer_)], visible_, output,
                attention_workspace_, stream_);
+    if (padded) copy_rows(padded_, rows.slot_dim, m_ * rows.heads, rows.dim, attended_, rows.dim, stream_);
 }
 
 void Rank::output_gate() {

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/launch_ahead.cuh"
 #include "backend/cuda/experts.h"
 
 namespace draftboard::backend::cuda {
@@ -37,6 +38,7 @@ __device__ inline unsigned order_of(float value) {
 template <int kHeld>
 __global__ void __launch_bounds__(32)
     route_kernel(const float* logits, const __grid_constant__ RouterRule rule, int k, std::int32_t* ids, float* weights) {
+    begin_behind_predecessor();
     extern __shared__ float shared[];
     float* choice = shared;                     // experts: ranked by this
     float* score = shared + rule.experts;       // experts: weighed with this
@@ -132,6 +134,7 @@ template <class Number>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const Number* outputs, const float* weights, int k, std::int64_t columns, const Number* shared,
                    const float* shared_gate, Number* block) {
+    begin_behind_predecessor();
     constexpr int kNumbers = sizeof(Number) / sizeof(float);
     const std::int64_t row = blockIdx.y;
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kCombineThreads + threadIdx.x;
@@ -172,8 +175,7 @@ void route(const float* logits, int m, const RouterRule& rule, std::int32_t* ids
     used.groups = rule.groups > 0 ? rule.groups : 1;
     const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(2 * used.experts + 2 * used.groups);
     const auto launch = [&](auto kernel) {
-        kernel<<<static_cast<unsigned>(m), 32, bytes, stream>>>(logits, used, k, ids, weights);
-        check_launch("route_kernel");
+        launch_ahead("route", kernel, dim3(static_cast<unsigned>(m)), 32, bytes, stream, logits, used, k, ids, weights);
     };
     if (used.experts <= 128) return launch(route_kernel<4>);
     if (used.experts <= 256) return launch(route_kernel<8>);
@@ -189,12 +191,11 @@ void combine(const float* expert_outputs, const float* weights, int m, int k, st
         return dim3(static_cast<unsigned>((columns + kCombineThreads - 1) / kCombineThreads), static_cast<unsigned>(m));
     };
     if (hidden % 4 == 0 && aligned(expert_outputs) && aligned(shared) && aligned(block)) {
-        combine_kernel<float4><<<grid(hidden / 4), kCombineThreads, 0, stream>>>(
+        launch_ahead("combine", combine_kernel<float4>, dim3(grid(hidden / 4)), kCombineThreads, 0, stream,
             reinterpret_cast<const float4*>(expert_outputs), weights, k, hidden / 4, reinterpret_cast<const float4*>(shared),
             shared_gate, reinterpret_cast<float4*>(block));
     } else {
-        combine_kernel<float>
-            <<<grid(hidden), kCombineThreads, 0, stream>>>(expert_outputs, weights, k, hidden, shared, shared_gate, block);
+        launch_ahead("combine", combine_kernel<float>, dim3(grid(hidden)), kCombineThreads, 0, stream, expert_outputs, weights, k, hidden, shared, shared_gate, block);
     }
     check_launch("combine_kernel");
 }

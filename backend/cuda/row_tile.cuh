@@ -31,6 +31,7 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/shared_memory.h"
 #include "backend/cuda/device_matrix.h"
+#include "backend/cuda/launch_ahead.cuh"
 #include "backend/cuda/load_weights.cuh"
 
 namespace draftboard::backend::cuda {
@@ -219,9 +220,6 @@ void launch_tiles(const char* what, void (*kernel)(Parameters...), dim3 grid, in
     config.numAttrs = slices > 1 ? 2 : 1;
     check(cudaLaunchKernelEx(&config, kernel, arguments...), what);
 }
-
-__device__ inline void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ inline void let_successor_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/launch_ahead.cuh"
 #include "backend/cuda/load_weights.cuh"
 #include "backend/cuda/vocabulary.h"
 
@@ -21,6 +22,7 @@ template <Stored F>
 __global__ void __launch_bounds__(kEmbedThreads)
     embed_kernel(const __grid_constant__ DeviceMatrix table, std::int64_t first_token, const std::int32_t* token_ids,
                  float* output) {
+    begin_behind_predecessor();
     const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kEmbedThreads + threadIdx.x) * 8;
     if (column >= table.columns) return;
     const std::int64_t row = token_ids[blockIdx.y] - first_token;
@@ -193,16 +195,16 @@ void embed(const DeviceMatrix& table, std::int64_t first_token, const std::int32
     const dim3 grid(static_cast<unsigned>((units + kEmbedThreads - 1) / kEmbedThreads), static_cast<unsigned>(m));
     switch (table.format) {
         case Stored::bf16:
-            embed_kernel<Stored::bf16><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output);
+            launch_ahead("embed", embed_kernel<Stored::bf16>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids, output);
             break;
         case Stored::fp32:
-            embed_kernel<Stored::fp32><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output);
+            launch_ahead("embed", embed_kernel<Stored::fp32>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids, output);
             break;
         case Stored::fp8_e4m3:
-            embed_kernel<Stored::fp8_e4m3><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output);
+            launch_ahead("embed", embed_kernel<Stored::fp8_e4m3>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids, output);
             break;
         case Stored::int4:
-            embed_kernel<Stored::int4><<<grid, kEmbedThreads, 0, stream>>>(table, first_token, token_ids, output);
+            launch_ahead("embed", embed_kernel<Stored::int4>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids, output);
             break;
     }
     check_launch("embed_kernel");

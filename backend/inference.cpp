@@ -7,9 +7,7 @@
 
 #include <fmt/format.h>
 
-#ifdef DRAFTBOARD_CUDA
-#include "backend/cuda/cuda_engines.h"
-#endif
+#include "backend/cuda/cuda_module.h"
 #include "backend/ngram_drafter.h"
 #include "backend/decode_loop.h"
 #include "backend/scripted_drafter.h"
@@ -123,16 +121,13 @@ Expected<void> Inference::make_engines() {
         engines_ = cpu::cpu_engines({settings_.ranks, settings_.expert_parallel, settings_.all_reduce});
         return {};
     }
-#ifdef DRAFTBOARD_CUDA
     cuda::CudaSettings of_cuda = settings_.cuda;
     of_cuda.ranks = settings_.ranks;
     of_cuda.expert_parallel = settings_.expert_parallel;
-    engines_ = cuda::cuda_engines(of_cuda);
+    auto engines = cuda::load_cuda_engines(of_cuda);
+    if (!engines) return tl::unexpected(engines.error());
+    engines_ = std::move(*engines);
     return {};
-#else
-    return fail(ErrorCode::unavailable, "this build has no CUDA engine", "device",
-                "build where nvcc is found, or run with --device cpu");
-#endif
 }
 
 std::int64_t Inference::room() const {

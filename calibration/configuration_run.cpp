@@ -113,7 +113,7 @@ Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& conf
         if (!made) return tl::unexpected(made.error());
         run.drafter_ = std::make_unique<backend::NgramDrafter>(std::move(*made));
     } else if (has_draft_model(configuration.method)) {
-        backend::cpu::Engine* engine = run.inference_->drafter_engine();
+        backend::Engine* engine = run.inference_->drafter_engine();
         if (engine == nullptr || settings.method != draft_method(configuration.method)) {
             return model::fail(model::ErrorCode::invalid_input, "the engines were opened for another drafter",
                                configuration.name());
@@ -176,7 +176,7 @@ Expected<RoundSample> ConfigurationRun::decode(const std::vector<std::vector<int
 }
 
 Expected<void> ConfigurationRun::profile(const std::vector<std::vector<int>>& texts, int tokens) {
-    backend::cpu::Engine* drafter = drafter_ && has_draft_model(configuration_.method) ? inference_->drafter_engine() : nullptr;
+    backend::Engine* drafter = drafter_ && has_draft_model(configuration_.method) ? inference_->drafter_engine() : nullptr;
     inference_->target().set_profile(&target_profile_);
     if (drafter != nullptr) drafter->set_profile(&drafter_profile_);
     const auto decoded = decode(texts, tokens);

@@ -262,12 +262,14 @@ void ChainCycle::enqueue(int rank, int parity, bool capturing) {
     mark(2);
 }
 
-void ChainCycle::launch(int rank) {
+bool ChainCycle::wants_capture() const {
+    const OfRank& first = ranks_.front();
+    return graphs_ && first.runs > 0 && !first.graphs.contains({first.state.sequences, visible_, in_flight_});
+}
+
+void ChainCycle::capture(int rank) {
     OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
     const cudaStream_t stream = target_->rank(rank).stream();
-    const auto known = mine.graphs.find({mine.state.sequences, visible_, in_flight_});
-    if (known != mine.graphs.end()) return check(cudaGraphLaunch(known->second, stream), "graph launch");
-    if (!graphs_ || mine.runs++ == 0) return enqueue(rank, in_flight_, false);
     cudaGraph_t captured = nullptr;
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "graph capture");
     try {
@@ -283,15 +285,28 @@ void ChainCycle::launch(int rank) {
     cudaGraphDestroy(captured);
     check(made, "graph");
     mine.graphs.emplace(std::tuple{mine.state.sequences, visible_, in_flight_}, graph);
-    check(cudaGraphLaunch(graph, stream), "graph launch");
 }
 
 Expected<void> ChainCycle::launch_all() {
     // The cycle whose outcome is not read yet may add its width to every text; this one looks its width further.
     const std::int64_t longest = *std::ranges::max_element(committed_);
     visible_ = visible_bucket(longest + 2 * std::int64_t{width_}, kSplit, target_->max_length());
+    if (wants_capture()) {  // all ranks before any of them launches: see Rank::wants_capture()
+        auto captured = target_->group().run([&](int rank) -> Expected<void> {
+            capture(rank);
+            return {};
+        });
+        if (!captured) return captured;
+    }
     return target_->group().run([&](int rank) -> Expected<void> {
-        launch(rank);
+        OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
+        ++mine.runs;
+        const auto known = mine.graphs.find({mine.state.sequences, visible_, in_flight_});
+        if (known == mine.graphs.end()) {
+            enqueue(rank, in_flight_, false);
+        } else {
+            check(cudaGraphLaunch(known->second, target_->rank(rank).stream()), "graph launch");
+        }
         return {};
     });
 }

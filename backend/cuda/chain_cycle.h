@@ -51,7 +51,7 @@ class ChainCycle final : public FusedCycle {
         DeviceBuffer<std::int32_t> target_of_draft;
         std::array<cudaEvent_t, 3> events{};  ///< before verify, after accept, at the end
         std::map<std::tuple<int, std::int64_t, int>, cudaGraphExec_t> graphs;  ///< sequences, visible, parity
-        int runs = 0;                         ///< since begin
+        int runs = 0;                         ///< since begin(): the first is eager
         ChainState state;
     };
     ChainCycle(Engine& target, Engine* drafter, int steps, bool graphs);
@@ -60,7 +60,8 @@ class ChainCycle final : public FusedCycle {
     [[nodiscard]] model::Expected<void> compile();
     void lay_out(int rank, std::span<const DraftSequence> sequences, const Proposal& proposal);
     void enqueue(int rank, int parity, bool capturing);
-    void launch(int rank);
+    [[nodiscard]] bool wants_capture() const;
+    void capture(int rank);
     [[nodiscard]] model::Expected<void> launch_all();
     [[nodiscard]] PassKey key(model::Pass pass, int tokens, int logits) const;
 

@@ -27,8 +27,12 @@ RankGroup::RankGroup(std::vector<int> devices)
     : devices_(std::move(devices)), team_(static_cast<int>(devices_.size()), false), outcomes_(devices_.size()) {}
 
 Expected<std::unique_ptr<RankGroup>> RankGroup::create(const CudaSettings& settings, std::int64_t max_count) {
-    // Ranks that share a GPU need a hardware queue each; read when CUDA starts, so it does nothing where something ran before.
-    if (settings.share_device) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    // Ranks that share a GPU need a hardware queue each, and kernels that are loaded before one of them waits for the other: loading one
+    // may wait for the device. Both are read when CUDA starts, so this does nothing where something ran before.
+    if (settings.share_device) {
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    }
     int present = 0;
     if (const cudaError_t status = cudaGetDeviceCount(&present); status != cudaSuccess || present == 0) {
         cudaGetLastError();
@@ -219,6 +223,16 @@ Expected<void> Engine::forward(const Batch& batch, std::span<const int> logits_r
     if (rows.features != nullptr) std::ranges::copy(batch.features, host_rows_.features.data());
     for (auto& times : times_) times.assign(key.timed ? (*pass)->plan.operations.size() : 0, {});
 
+    if (ranks_.front()->wants_capture(key)) {
+        auto captured = group_->run([&](int rank) -> Expected<void> {
+            ranks_[static_cast<std::size_t>(rank)]->capture(key, **pass);
+            return {};
+        });
+        if (!captured) {
+            failed_ = true;
+            return captured;
+        }
+    }
     const auto begin = std::chrono::steady_clock::now();
     auto ran = group_->run([&](int rank) {
         const auto r = static_cast<std::size_t>(rank);

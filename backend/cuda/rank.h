@@ -123,6 +123,10 @@ class Rank {
 
     [[nodiscard]] static model::Expected<Program<Rank>> compile(const model::Plan& plan, const ModelShape& shape);
 
+    /// Whether the next launch() of this shape needs a graph that is not there yet; capture() makes it. All ranks capture before any launches: a
+    /// rank that waits in a collective must not keep another one, on the same GPU, from making its graph.
+    [[nodiscard]] bool wants_capture(const PassKey& key) const;
+    void capture(const PassKey& key, const CompiledPass& pass);
     /// Enqueues the pass; its rows lie in HostRows already. Throws where CUDA refuses.
     void launch(const PassKey& key, const CompiledPass& pass);
     /// Enqueues a pass whose words the device has laid out itself, on another rank's stream or this one's; nothing travels. Its best tokens are
@@ -231,8 +235,8 @@ class Rank {
     void enqueue_end(const PassKey& key);
     void enqueue(const PassKey& key, const CompiledPass& pass, std::size_t first, std::size_t last);
     void mark(std::size_t index);
-    void capture(const PassKey& key, const CompiledPass& pass, LaunchMode mode, CapturedPass& captured);
-    [[nodiscard]] LaunchMode mode_of(model::Pass pass) const;
+    [[nodiscard]] CapturedPass::Piece capture_piece(const PassKey& key, const CompiledPass& pass, std::size_t first, std::size_t last);
+    [[nodiscard]] LaunchMode mode_of(const PassKey& key) const;
 
     const ModelShape* shape_;
     RankOptions options_;

@@ -17,8 +17,9 @@ Rank::~Rank() {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
-LaunchMode Rank::mode_of(model::Pass pass) const {
-    switch (pass) {
+LaunchMode Rank::mode_of(const PassKey& key) const {
+    if (key.routing) return LaunchMode::eager;
+    switch (key.pass) {
         case model::Pass::decode: return options_.launch.decode;
         case model::Pass::verify: return options_.launch.verify;
         case model::Pass::draft_extend:
@@ -95,44 +96,49 @@ void Rank::enqueue(const PassKey& key, const CompiledPass& pass, std::size_t fir
     if (last == pass.program.size()) enqueue_end(key);
 }
 
-void Rank::capture(const PassKey& key, const CompiledPass& pass, LaunchMode mode, CapturedPass& captured) {
-    const auto is_attention = [&](std::size_t i) {
-        return pass.plan.operations[static_cast<std::size_t>(pass.program[i].operation)].kind == model::OperationKind::attention;
-    };
-    const auto add = [&](std::size_t first, std::size_t last, bool as_graph) {
-        CapturedPass::Piece piece{nullptr, first, last};
-        if (as_graph) {
-            cudaGraph_t graph = nullptr;
-            check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "graph capture");
-            capturing_ = true;
-            try {
-                enqueue(key, pass, first, last);
-            } catch (...) {  // the stream has to leave capture before anybody may use it
-                capturing_ = false;
-                cudaStreamEndCapture(stream_, &graph);
-                if (graph != nullptr) cudaGraphDestroy(graph);
-                throw;
-            }
-            capturing_ = false;
-            check(cudaStreamEndCapture(stream_, &graph), "graph capture");
-            const cudaError_t made = cudaGraphInstantiate(&piece.graph, graph, 0);
-            cudaGraphDestroy(graph);
-            check(made, "graph");
-        }
-        captured.pieces.push_back(piece);
-    };
-    if (mode == LaunchMode::full) {
-        add(0, pass.program.size(), true);
+CapturedPass::Piece Rank::capture_piece(const PassKey& key, const CompiledPass& pass, std::size_t first, std::size_t last) {
+    CapturedPass::Piece piece{nullptr, first, last};
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "graph capture");
+    capturing_ = true;
+    try {
+        enqueue(key, pass, first, last);
+    } catch (...) {  // the stream has to leave capture before anybody may use it
+        capturing_ = false;
+        cudaStreamEndCapture(stream_, &graph);
+        if (graph != nullptr) cudaGraphDestroy(graph);
+        throw;
+    }
+    capturing_ = false;
+    check(cudaStreamEndCapture(stream_, &graph), "graph capture");
+    const cudaError_t made = cudaGraphInstantiate(&piece.graph, graph, 0);
+    cudaGraphDestroy(graph);
+    check(made, "graph");
+    return piece;
+}
+
+bool Rank::wants_capture(const PassKey& key) const {
+    if (mode_of(key) == LaunchMode::eager) return false;
+    const auto known = captured_.find(key);
+    return known != captured_.end() && known->second.runs > 0 && known->second.pieces.empty();
+}
+
+void Rank::capture(const PassKey& key, const CompiledPass& pass) {
+    set_pass(key, pass, words_);
+    std::vector<CapturedPass::Piece>& pieces = captured_[key].pieces;
+    if (mode_of(key) == LaunchMode::full) {
+        pieces.push_back(capture_piece(key, pass, 0, pass.program.size()));
         return;
     }
     std::size_t first = 0;
     for (std::size_t i = 0; i < pass.program.size(); ++i) {
-        if (!is_attention(i)) continue;
-        if (i > first) add(first, i, true);
-        add(i, i + 1, false);
+        const auto operation = static_cast<std::size_t>(pass.program[i].operation);
+        if (pass.plan.operations[operation].kind != model::OperationKind::attention) continue;
+        if (i > first) pieces.push_back(capture_piece(key, pass, first, i));
+        pieces.push_back({nullptr, i, i + 1});
         first = i + 1;
     }
-    if (first < pass.program.size()) add(first, pass.program.size(), true);
+    if (first < pass.program.size()) pieces.push_back(capture_piece(key, pass, first, pass.program.size()));
 }
 
 void Rank::set_pass(const PassKey& key, const CompiledPass& pass, const std::int32_t* words) {
@@ -148,6 +154,7 @@ void Rank::set_pass(const PassKey& key, const CompiledPass& pass, const std::int
     block_pending_ = false;
     norm_done_ = false;
     view_ = PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).view(words, !commits_at_once(key.pass));
+    while (key.timed && events_.size() < pass.program.size() + 2) check(cudaEventCreate(&events_.emplace_back()), "event");
 }
 
 void Rank::enqueue_on_device(const PassKey& key, const CompiledPass& pass, const std::int32_t* words, cudaStream_t stream) {
@@ -163,20 +170,15 @@ void Rank::enqueue_on_device(const PassKey& key, const CompiledPass& pass, const
 void Rank::launch(const PassKey& key, const CompiledPass& pass) {
     set_pass(key, pass, words_);
     timed_operations_ = key.timed ? pass.program.size() : 0;
-    while (key.timed && events_.size() < pass.program.size() + 2) {
-        check(cudaEventCreate(&events_.emplace_back()), "event");
-    }
-    const LaunchMode mode = key.routing ? LaunchMode::eager : mode_of(key.pass);
-    if (mode == LaunchMode::eager) {
+    if (mode_of(key) == LaunchMode::eager) {
         enqueue(key, pass, 0, pass.program.size());
         return;
     }
     CapturedPass& captured = captured_[key];
-    if (++captured.runs == 1) {
+    if (++captured.runs == 1) {  // modules are loaded and algorithms chosen outside of any capture
         enqueue(key, pass, 0, pass.program.size());
         return;
     }
-    if (captured.pieces.empty()) capture(key, pass, mode, captured);
     for (const CapturedPass::Piece& piece : captured.pieces) {
         if (piece.graph != nullptr) {
             check(cudaGraphLaunch(piece.graph, stream_), "graph launch");

@@ -235,7 +235,7 @@ TEST_F(CudaElementwise, Queries_keys_and_values_are_rotated_and_written_as_the_c
         for (const int rotary_dim : {16, 48}) {
             for (const bool gated : {false, true}) {
                 for (const CacheFormat format : {CacheFormat::fp32, CacheFormat::bf16}) {
-                    GqaRows shape{3, 2, 48, 0, gated ? 96 : 48, 0, 0, 1e-6F};
+                    GqaRows shape{3, 2, 48, 48, 0, gated ? 96 : 48, 0, 0, 1e-6F};
                     shape.k_offset = 3 * shape.q_step;
                     shape.v_offset = shape.k_offset + 2 * 48;
                     shape.stride = shape.v_offset + 2 * 48 + 7;
@@ -253,8 +253,8 @@ TEST_F(CudaElementwise, Queries_keys_and_values_are_rotated_and_written_as_the_c
                         half ? static_cast<void*>(half_keys.get()) : keys.get(),
                         half ? static_cast<void*>(half_values.get()) : values.get(), format, 96,
                         kLength * 96};
-                    gqa_rope_cache(pass.view(), device.get(), shape, rotary.view, query.get(),
-                                   cache, nullptr);
+                    gqa_rope_cache(pass.view(), device.get(), shape, nullptr, nullptr, rotary.view,
+                                   query.get(), cache, nullptr);
 
                     std::vector<float> expected_query, expected_keys(cache_size, kPoison),
                         expected_values(cache_size, kPoison);
@@ -292,27 +292,43 @@ TEST_F(CudaElementwise, Queries_keys_and_values_are_rotated_and_written_as_the_c
     }
 }
 
-TEST_F(CudaElementwise, Norms_of_queries_and_keys_leave_gates_and_values_alone) {
+TEST_F(CudaElementwise, Queries_and_keys_are_normed_before_they_are_rotated_and_heads_are_padded_with_what_was_there) {
+    // Heads of 12 numbers lie 16 apart in query and cache; with an output gate a head is query | gate.
+    constexpr int kDim = 12;
+    constexpr int kSlotDim = 16;
     for (const bool gated : {false, true}) {
-        GqaRows shape{3, 2, 40, 0, gated ? 80 : 40, 0, 0, 1e-5F};
+        GqaRows shape{3, 2, kDim, kSlotDim, 0, gated ? 2 * kDim : kDim, 0, 0, 1e-5F};
         shape.k_offset = 3 * shape.q_step;
-        shape.v_offset = shape.k_offset + 80;
-        shape.stride = shape.v_offset + 80 + 3;
-        auto projected = random_floats(static_cast<std::size_t>(5 * shape.stride), 13);
-        const auto q_norm = random_floats(40, 14);
-        const auto k_norm = random_floats(40, 15);
+        shape.v_offset = shape.k_offset + 2 * kDim;
+        shape.stride = shape.v_offset + 2 * kDim + 3;
+        const Rotary rotary(kDim, false, 16);
+        const auto projected = random_floats(static_cast<std::size_t>(8 * shape.stride), 13);
+        const auto q_norm = random_floats(kDim, 14);
+        const auto k_norm = random_floats(kDim, 15);
+        const DevicePass pass(two_sequences(), kTokens, true);
         const DeviceArray<float> device(projected), q_weight(q_norm), k_weight(k_norm);
-        gqa_norms(device.get(), 5, shape, q_weight.get(), k_weight.get(), nullptr);
-        for (int i = 0; i < 5; ++i) {
-            float* row = projected.data() + i * shape.stride;
-            for (int h = 0; h < 3; ++h)
-                cpu::rms_norm(row + h * shape.q_step, q_norm.data(), 40, 1e-5,
-                              row + h * shape.q_step);
-            for (int h = 0; h < 2; ++h)
-                cpu::rms_norm(row + shape.k_offset + h * 40, k_norm.data(), 40, 1e-5,
-                              row + shape.k_offset + h * 40);
+        const std::size_t cache_size = 3 * kLength * 2 * kSlotDim;
+        const DeviceArray<float> query(8 * 3 * kSlotDim, 5.0F), keys(cache_size, 5.0F), values(cache_size, 5.0F);
+        gqa_rope_cache(pass.view(), device.get(), shape, q_weight.get(), k_weight.get(), rotary.view, query.get(),
+                       {keys.get(), values.get(), CacheFormat::fp32, 2 * kSlotDim, kLength * 2 * kSlotDim}, nullptr);
+
+        std::vector<float> expected_query(8 * 3 * kSlotDim, 5.0F), expected_keys(cache_size, 5.0F), expected_values(cache_size, 5.0F);
+        for (int i = 0; i < 8; ++i) {
+            const float* row = projected.data() + i * shape.stride;
+            const auto normed = [&](const float* from, const std::vector<float>& weight, float* to) {
+                cpu::rms_norm(from, weight.data(), kDim, 1e-5, to);
+                rotary.table.rotate(to, kPositions[i]);
+            };
+            for (int h = 0; h < 3; ++h) normed(row + h * shape.q_step, q_norm, expected_query.data() + (i * 3 + h) * kSlotDim);
+            for (int h = 0; h < 2; ++h) {
+                const auto at = (static_cast<std::ptrdiff_t>(kSequences[i] * kLength + kSlots[i]) * 2 + h) * kSlotDim;
+                normed(row + shape.k_offset + h * kDim, k_norm, expected_keys.data() + at);
+                std::copy_n(row + shape.v_offset + h * kDim, kDim, expected_values.begin() + at);
+            }
         }
-        expect_close(device.host(), projected);
+        expect_close(query.host(), expected_query);
+        expect_close(keys.host(), expected_keys);
+        EXPECT_EQ(values.host(), expected_values);
     }
 }
 

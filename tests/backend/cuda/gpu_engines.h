@@ -11,9 +11,11 @@
 
 namespace draftboard::backend::cuda {
 
-/// Ranks that share a GPU need a hardware queue for each of their streams; the variable is read when CUDA starts.
+/// Ranks that share a GPU need a hardware queue for each of their streams, and kernels that are loaded already (cuda/engine.cpp); the variables
+/// are read when CUDA starts.
 inline int gpus() {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     int count = 0;
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }

@@ -107,16 +107,22 @@ inline TileSource tile_source(const DeviceMatrix& first, const DeviceMatrix& sec
     return source;
 }
 
+inline std::int64_t steps_of(const DeviceMatrix& w) { return (w.columns + step_columns(w.format) - 1) / step_columns(w.format); }
+
+inline Cut cut_into(const DeviceMatrix& w, int slices) {
+    Cut cut;
+    cut.slices = slices;
+    const std::int64_t of_slice = (steps_of(w) + slices - 1) / slices;
+    while (cut.warps_k < kWarps && 4 * cut.warps_k <= of_slice) cut.warps_k *= 2;  // two steps a warp at least
+    return cut;
+}
+
 /// slice_columns: the most a slice should have. tiles: that the product has; small matrices are cut further to keep all SMs busy.
 inline Cut cut_of(const DeviceMatrix& w, std::int64_t slice_columns, std::int64_t tiles) {
     constexpr int kEnoughBlocks = 128;
-    const std::int64_t steps = (w.columns + step_columns(w.format) - 1) / step_columns(w.format);
-    Cut cut;
-    cut.slices = static_cast<int>(std::min<std::int64_t>(8, (w.columns + slice_columns - 1) / slice_columns));
-    while (cut.slices <= 4 && tiles * cut.slices < kEnoughBlocks && steps >= 4 * kWarps * cut.slices) cut.slices *= 2;
-    const std::int64_t of_slice = (steps + cut.slices - 1) / cut.slices;
-    while (cut.warps_k < kWarps && 4 * cut.warps_k <= of_slice) cut.warps_k *= 2;  // two steps a warp at least
-    return cut;
+    auto slices = static_cast<int>(std::min<std::int64_t>(8, (w.columns + slice_columns - 1) / slice_columns));
+    while (slices <= 4 && tiles * slices < kEnoughBlocks && steps_of(w) >= 4 * kWarps * slices) slices *= 2;
+    return cut_into(w, slices);
 }
 
 /// Where things lie in a block's shared memory, bytes.

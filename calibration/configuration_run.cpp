@@ -118,14 +118,13 @@ Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& conf
             return model::fail(model::ErrorCode::invalid_input, "the engines were opened for another drafter",
                                configuration.name());
         }
-        const auto& fusion = engine->rank(0).weights().fusion;
         const backend::DrafterReads reads = configuration.method == SpeculationMethod::eagle3 ? backend::DrafterReads::features
                                             : configuration.method == SpeculationMethod::mtp  ? backend::DrafterReads::hidden
                                                                                               : backend::DrafterReads::nothing;
         const int drafts = configuration.top_k > 1 ? configuration.verify_tokens() : 0;
         auto made = backend::ModelDrafter::create(
             *engine, run.inference_->target().vocabulary(),
-            {reads, steps, configuration.top_k, drafts, fusion ? fusion->target_of_draft : std::vector<int>{}});
+            {reads, steps, configuration.top_k, drafts, engine->target_of_draft()});
         if (!made) return tl::unexpected(made.error());
         run.drafter_ = std::make_unique<backend::ModelDrafter>(std::move(*made));
     }

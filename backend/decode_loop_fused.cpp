@@ -81,7 +81,8 @@ Expected<void> DecodeLoop::take_outcome(Sequence& sequence, const CycleOutcome& 
     for (const GreedyChoice& choice : outcome.choices) {
         if (choice.token < 0) {
             return model::fail(model::ErrorCode::invalid_input, "the target's logits are not finite",
-                               fmt::format("request {}", sequence.request), "check the weights, and the number format of activations");
+                               fmt::format("request {}", sequence.request),
+                               "check the weights, and the number format of activations");
         }
         if (choice.gap < sequence.sampling.tie_tolerance) verdict_.near_ties.push_back(static_cast<int>(verdict_.tokens.size()));
         verdict_.tokens.push_back(choice.token);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A real engine, on whatever device: a LanguageModel that executes the plan, can say which plan, measure each operation of it, and
-// record which experts were chosen. Here is what every device shares: the table of sequences, the planner, the profile. cpu/engine.h
-// and cuda/engine.h add the ranks and forward(); inference.h chooses between them.
+// A real engine, on whatever device: a LanguageModel that executes the plan, can say which plan, measure each operation of it,
+// and record which experts were chosen. Here is what every device shares: the table of sequences, the planner, the profile.
+// cpu/engine.h and cuda/engine.h add the ranks and forward(); inference.h chooses between them.
 
 #include <cstdint>
 #include <span>
@@ -50,10 +50,10 @@ class Engine : public LanguageModel {
         : shape_(std::move(planned.shape)), planner_(std::move(planned.planner)), table_(std::move(table)) {}
     /// Input features of the projection by which an EAGLE-3 head or MTP module reads the target; 0 of a whole model.
     [[nodiscard]] virtual std::int64_t fused_columns() const = 0;
-    /// Adds a measured pass to the profile. `times`: by rank, an entry an operation of the plan. `commit_ns`: by all ranks, before the pass:
-    /// the plan's delta_net.rollback.
-    void record(const model::Plan& plan, const PassRows& rows, std::span<const std::vector<OperationTime>> times, std::int64_t commit_ns,
-                double pass_us);
+    /// Adds a measured pass to the profile. `times`: by rank, an entry an operation of the plan. `commit_ns`: by all ranks,
+    /// before the pass: the plan's delta_net.rollback.
+    void record(const model::Plan& plan, const PassRows& rows, std::span<const std::vector<OperationTime>> times,
+                std::int64_t commit_ns, double pass_us);
 
     ModelShape shape_;
     Planner planner_;

@@ -28,11 +28,14 @@ struct EngineRequest {
 class EngineFactory {
    public:
     virtual ~EngineFactory() = default;
-    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> target(const Checkpoint& checkpoint, const EngineRequest& request) = 0;
+    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> target(const Checkpoint& checkpoint,
+                                                                          const EngineRequest& request) = 0;
     // Drafters of the target that was made last. `speculation` names method, steps and (EAGLE-3) the head.
-    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> mtp(const Checkpoint& checkpoint, const model::Speculation& speculation,
+    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> mtp(const Checkpoint& checkpoint,
+                                                                       const model::Speculation& speculation,
                                                                        const EngineRequest& request) = 0;
-    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> eagle3(const Checkpoint& head, const model::Speculation& speculation,
+    [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> eagle3(const Checkpoint& head,
+                                                                          const model::Speculation& speculation,
                                                                           const EngineRequest& request) = 0;
     [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> draft_model(const Checkpoint& checkpoint,
                                                                                const model::Speculation& speculation,
@@ -43,8 +46,8 @@ class EngineFactory {
     /// EAGLE-3 or MTP.
     [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> random_drafter(const model::Speculation& speculation,
                                                                                   const EngineRequest& request) = 0;
-    /// Whole greedy cycles on the device, for the engines made last; `steps` of the drafter, none without one. Null where the device has none
-    /// for them: then the loop drives each pass.
+    /// Whole greedy cycles on the device, for the engines made last; `steps` of the drafter, none without one. Null where the
+    /// device has none for them: then the loop drives each pass.
     [[nodiscard]] virtual std::unique_ptr<FusedCycle> fused_cycle(int /*steps*/) { return nullptr; }
     /// GB/s at which this device's memory can be read, by all ranks' cores or by one GPU: measured when asked. 0: not known.
     [[nodiscard]] virtual double read_ceiling_gb_per_s() = 0;

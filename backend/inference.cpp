@@ -110,6 +110,7 @@ Expected<Inference> Inference::open(InferenceSettings settings) {
         out.settings_.draft_tokens = 1 + out.settings_.steps * out.settings_.top_k;
     }
     if (auto ok = out.make_engines(); !ok) return tl::unexpected(ok.error());
+    out.set_requests();
     const bool random = out.settings_.synthetic.has_value();
     if (auto ok = random ? out.make_random_target() : out.load_target(); !ok) return tl::unexpected(ok.error());
     if (auto ok = out.load_drafter(); !ok) return tl::unexpected(ok.error());
@@ -136,10 +137,7 @@ std::int64_t Inference::room() const {
     return std::max(settings_.draft_tokens, settings_.steps + 1 + settings_.top_k * settings_.steps);
 }
 
-Expected<void> Inference::load_target() {
-    auto checkpoint = open_checkpoint(settings_.model);
-    if (!checkpoint) return tl::unexpected(checkpoint.error());
-    checkpoint_ = std::move(*checkpoint);
+void Inference::set_requests() {
     request_.sequences = settings_.batch;
     request_.max_length = settings_.text_length + room();
     request_.max_rows = rows_of_a_pass(settings_);
@@ -147,6 +145,12 @@ Expected<void> Inference::load_target() {
     speculation_.steps = settings_.steps;
     speculation_.top_k = settings_.top_k;
     speculation_.draft_tokens = settings_.draft_tokens;
+}
+
+Expected<void> Inference::load_target() {
+    auto checkpoint = open_checkpoint(settings_.model);
+    if (!checkpoint) return tl::unexpected(checkpoint.error());
+    checkpoint_ = std::move(*checkpoint);
 
     if (settings_.method == DraftMethod::eagle3) {  // the target is told which states the head will read
         if (settings_.draft_model.empty()) settings_.draft_model = without_slash(settings_.model) + "-eagle3";
@@ -170,13 +174,6 @@ Expected<void> Inference::load_target() {
 
 Expected<void> Inference::make_random_target() {
     const model::Architecture& architecture = *settings_.synthetic;
-    request_.sequences = settings_.batch;
-    request_.max_length = settings_.text_length + room();
-    request_.max_rows = rows_of_a_pass(settings_);
-    request_.hidden_read = settings_.method == DraftMethod::mtp;
-    speculation_.steps = settings_.steps;
-    speculation_.top_k = settings_.top_k;
-    speculation_.draft_tokens = settings_.draft_tokens;
     if (settings_.method == DraftMethod::eagle3) {
         speculation_.method = model::SpeculationMethod::eagle3;
         speculation_.head = model::default_eagle3_head(architecture);

@@ -83,6 +83,7 @@ class Inference {
    private:
     Inference() = default;
     [[nodiscard]] model::Expected<void> make_engines();
+    void set_requests();
     [[nodiscard]] model::Expected<void> load_target();
     [[nodiscard]] model::Expected<void> make_random_target();
     [[nodiscard]] model::Expected<void> read_tokenizer();

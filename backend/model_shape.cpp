@@ -12,9 +12,8 @@ using model::Expected;
 namespace {
 
 Planner forward_planner(const ModelShape& shape) {
-    return [architecture = std::make_shared<model::Architecture>(shape.architecture), layout = shape.layout](const model::Step& step) {
-        return model::plan_forward(*architecture, layout, step);
-    };
+    return [architecture = std::make_shared<model::Architecture>(shape.architecture),
+            layout = shape.layout](const model::Step& step) { return model::plan_forward(*architecture, layout, step); };
 }
 
 /// A drafter that reads the target fills its cache by the call that also drafts: a prefill is a long draft_extend.
@@ -27,8 +26,8 @@ Planner draft_planner(const ModelShape& target, const model::Speculation& specul
     };
 }
 
-Expected<PlannedModel> plan_reader(ModelKind kind, const ModelShape& target, const model::Speculation& speculation, Numerics numerics,
-                                   const std::string& name) {
+Expected<PlannedModel> plan_reader(ModelKind kind, const ModelShape& target, const model::Speculation& speculation,
+                                   Numerics numerics, const std::string& name) {
     if (const auto problems = speculation.validate(target.architecture); !problems.empty()) {
         return tl::unexpected(model::to_error(problems, name));
     }
@@ -41,6 +40,14 @@ Expected<PlannedModel> plan_reader(ModelKind kind, const ModelShape& target, con
 }
 
 }  // namespace
+
+int rotary_dim(const model::Architecture& architecture) {
+    for (const model::Layer& layer : architecture.layers) {
+        if (const auto* latent = std::get_if<model::MlaShape>(&layer.mixer)) return latent->qk_rope_head_dim;
+        if (const auto* grouped = std::get_if<model::GqaShape>(&layer.mixer)) return grouped->rotary_dim;
+    }
+    return 0;
+}
 
 Expected<PlannedModel> plan_target(model::Architecture architecture, Numerics numerics, const model::Layout& layout,
                                    const ComputeFormats& formats, std::vector<int> feature_layers) {
@@ -72,8 +79,8 @@ Expected<PlannedModel> plan_eagle3(const ModelShape& target, const model::Specul
     return plan_reader(ModelKind::eagle3, target, speculation, std::move(numerics), name);
 }
 
-Expected<PlannedModel> plan_draft_model(const Checkpoint& checkpoint, const ModelShape& target, const model::Speculation& speculation,
-                                        const ComputeFormats& formats) {
+Expected<PlannedModel> plan_draft_model(const Checkpoint& checkpoint, const ModelShape& target,
+                                        const model::Speculation& speculation, const ComputeFormats& formats) {
     model::Layout layout;
     layout.tensor = target.layout.tensor;
     auto planned = plan_target(checkpoint, layout, formats, {});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What an engine runs: a whole model, or a drafter that reads the target's hidden states, as an architecture with the numbers that
-// its function needs, in a layout; and who plans its passes. The same on all ranks and on every device: the CPU's and the GPU's engines are
-// made from these. How a device computes them is its own (cpu/rank.h, cuda/rank.h).
+// What an engine runs: a whole model, or a drafter that reads the target's hidden states, as an architecture with the numbers
+// that its function needs, in a layout; and who plans its passes. The same on all ranks and on every device: the CPU's and the
+// GPU's engines are made from these. How a device computes them is its own (cpu/rank.h, cuda/rank.h).
 
 #include <functional>
 #include <vector>
@@ -29,6 +29,9 @@ struct ModelShape {
     std::vector<int> feature_layers;
 };
 
+/// Numbers of a head that are rotated by position, of the first layer that attends; 0 without one.
+[[nodiscard]] int rotary_dim(const model::Architecture& architecture);
+
 /// The plan of one step, as the model's own planner makes it (plan_forward or plan_draft).
 using Planner = std::function<model::Expected<model::Plan>(const model::Step&)>;
 
@@ -45,8 +48,9 @@ struct ComputeFormats {
 };
 
 /// A target. Errors: a layout that does not fit the architecture.
-[[nodiscard]] model::Expected<PlannedModel> plan_target(model::Architecture architecture, Numerics numerics, const model::Layout& layout,
-                                                        const ComputeFormats& formats, std::vector<int> feature_layers);
+[[nodiscard]] model::Expected<PlannedModel> plan_target(model::Architecture architecture, Numerics numerics,
+                                                        const model::Layout& layout, const ComputeFormats& formats,
+                                                        std::vector<int> feature_layers);
 [[nodiscard]] model::Expected<PlannedModel> plan_target(const Checkpoint& checkpoint, const model::Layout& layout,
                                                         const ComputeFormats& formats, std::vector<int> feature_layers);
 /// The MTP module stored with the target.
@@ -57,6 +61,7 @@ struct ComputeFormats {
                                                         Numerics numerics, const std::string& name);
 /// A stand-alone draft model on the target's ranks, tensor parallel. Errors: another vocabulary than the target's.
 [[nodiscard]] model::Expected<PlannedModel> plan_draft_model(const Checkpoint& checkpoint, const ModelShape& target,
-                                                             const model::Speculation& speculation, const ComputeFormats& formats);
+                                                             const model::Speculation& speculation,
+                                                             const ComputeFormats& formats);
 
 }  // namespace draftboard::backend

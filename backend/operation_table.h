@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A measured profile beside what memory can do: for each pass the roles of its operations with their time, the bytes that they must
-// move, and the rate that this makes of it. What is far below the ceiling is what is left to gain.
+// A measured profile beside what memory can do: for each pass the roles of its operations with their time, the bytes that they
+// must move, and the rate that this makes of it. What is far below the ceiling is what is left to gain.
 //
 //   rate = (weight + cache + activation bytes of the plan) / median time, summed over the layers; collectives have none
 // Experts count the distinct ones that the plan expects.
@@ -15,22 +15,22 @@
 namespace draftboard::backend {
 
 struct OperationRow {
-    std::string role;        ///< "attention.o_proj"
-    int count = 0;           ///< operations of this role in a pass
-    double us = 0;           ///< of all of them, waiting included
+    std::string role;  ///< "attention.o_proj"
+    int count = 0;     ///< operations of this role in a pass
+    double us = 0;     ///< of all of them, waiting included
     double bytes = 0;
     [[nodiscard]] double gb_per_s() const { return us > 0 ? bytes / us * 1e-3 : 0; }
 };
 
 struct PassTable {
-    std::string model;       ///< "target" or "drafter"
+    std::string model;  ///< "target" or "drafter"
     std::string pass;
     int sequences = 0;
     int tokens = 0;
     double context = 0;
     std::vector<OperationRow> rows;  ///< the longest first
-    double us = 0;           ///< sum of the rows
-    double weight_bytes = 0; ///< of the whole pass
+    double us = 0;                   ///< sum of the rows
+    double weight_bytes = 0;         ///< of the whole pass
     double cache_bytes = 0;
 };
 

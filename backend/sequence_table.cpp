@@ -58,8 +58,8 @@ model::Expected<void> SequenceTable::check(const Batch& batch, std::span<const i
         }
         if (max_uncommitted_ > 0 && rows + batch.tokens > max_uncommitted_) {
             return model::fail(ErrorCode::too_large,
-                               fmt::format("sequence {} would have {} uncommitted rows, the engine keeps {}", slot, rows + batch.tokens,
-                                           max_uncommitted_),
+                               fmt::format("sequence {} would have {} uncommitted rows, the engine keeps {}", slot,
+                                           rows + batch.tokens, max_uncommitted_),
                                "engine", "draft fewer steps or branches, or prefill in shorter chunks");
         }
         if (commits_at_once(batch.pass) && (rows > 0 || !batch.parents.empty())) {
@@ -91,8 +91,7 @@ const PassRows& SequenceTable::lay_out(const Batch& batch, std::span<const int> 
         const auto first = static_cast<int>(state.parents.size());
         const int base = static_cast<int>(s) * batch.tokens;
         for (int t = 0; t < batch.tokens; ++t) {
-            const std::int32_t parent =
-                batch.parents.empty() ? first + t - 1 : batch.parents[static_cast<std::size_t>(base + t)];
+            const std::int32_t parent = batch.parents.empty() ? first + t - 1 : batch.parents[static_cast<std::size_t>(base + t)];
             const std::int32_t depth = parent < 0 ? 0 : state.depths[static_cast<std::size_t>(parent)] + 1;
             state.parents.push_back(parent);
             state.depths.push_back(depth);

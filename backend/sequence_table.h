@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The host's half of an engine, the same on every device: which rows each sequence has committed, which uncommitted rows hang on which,
-// and how the rows of a pass are laid out for the ranks. It checks what callers give and holds no cache: the ranks move theirs by the
-// pending commits that it hands out.
+// The host's half of an engine, the same on every device: which rows each sequence has committed, which uncommitted rows hang on
+// which, and how the rows of a pass are laid out for the ranks. It checks what callers give and holds no cache: the ranks move
+// theirs by the pending commits that it hands out.
 
 #include <cstdint>
 #include <span>
@@ -18,15 +18,15 @@ namespace draftboard::backend {
 struct PassRows {
     model::Pass pass = model::Pass::decode;
     int sequences = 1;
-    int tokens = 1;  ///< a sequence
-    std::vector<int> slots;                 ///< by sequence
-    std::vector<std::int64_t> committed;    ///< by sequence
-    std::vector<int> first_row;             ///< by sequence: uncommitted rows before this pass
+    int tokens = 1;                            ///< a sequence
+    std::vector<int> slots;                    ///< by sequence
+    std::vector<std::int64_t> committed;       ///< by sequence
+    std::vector<int> first_row;                ///< by sequence: uncommitted rows before this pass
     std::vector<const std::int32_t*> parents;  ///< by sequence: of all uncommitted rows, those of this pass included
-    std::vector<int> token_ids;             ///< by row
-    std::vector<std::int64_t> positions;    ///< by row
-    const float* features = nullptr;        ///< by row
-    std::vector<int> logits_rows;           ///< rows whose logits are wanted, ascending
+    std::vector<int> token_ids;                ///< by row
+    std::vector<std::int64_t> positions;       ///< by row
+    const float* features = nullptr;           ///< by row
+    std::vector<int> logits_rows;              ///< rows whose logits are wanted, ascending
 };
 
 /// Rows that the loop has accepted, still to be moved in the caches.
@@ -37,7 +37,9 @@ struct PendingCommit {
 };
 
 /// Rows of these passes are committed as they come.
-[[nodiscard]] constexpr bool commits_at_once(model::Pass pass) { return pass == model::Pass::prefill || pass == model::Pass::decode; }
+[[nodiscard]] constexpr bool commits_at_once(model::Pass pass) {
+    return pass == model::Pass::prefill || pass == model::Pass::decode;
+}
 
 class SequenceTable {
    public:

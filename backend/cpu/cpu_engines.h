@@ -9,7 +9,7 @@ namespace draftboard::backend::cpu {
 
 struct CpuSettings {
     int ranks = 1;
-    bool expert_parallel = false;    ///< whole experts a rank instead of slices of each
+    bool expert_parallel = false;  ///< whole experts a rank instead of slices of each
     AllReduceAlgorithm all_reduce = AllReduceAlgorithm::one_shot;
 };
 

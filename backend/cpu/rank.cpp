@@ -9,18 +9,6 @@
 
 namespace draftboard::backend::cpu {
 
-namespace {
-
-int rotary_dim(const model::Architecture& architecture) {
-    for (const model::Layer& layer : architecture.layers) {
-        if (const auto* latent = std::get_if<model::MlaShape>(&layer.mixer)) return latent->qk_rope_head_dim;
-        if (const auto* grouped = std::get_if<model::GqaShape>(&layer.mixer)) return grouped->rotary_dim;
-    }
-    return 0;
-}
-
-}  // namespace
-
 Rank::Rank(const ModelShape& shape, const RankOptions& options, int index, ModelWeights weights, int sequences, std::int64_t max_length,
            Communicator& communicator)
     : shape_(&shape),

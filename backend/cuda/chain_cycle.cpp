@@ -55,7 +55,8 @@ ChainCycle::ChainCycle(Engine& target, Engine* drafter, int steps, bool graphs)
 
 Expected<std::unique_ptr<ChainCycle>> ChainCycle::create(Engine& target, Engine* drafter, int steps, bool graphs) {
     if (drafter != nullptr && (steps < 1 || steps - 1 > kMaxFurtherSteps)) {
-        return model::fail(ErrorCode::unsupported, fmt::format("a fused cycle drafts 1 .. {} tokens", kMaxFurtherSteps + 1), "steps");
+        return model::fail(ErrorCode::unsupported, fmt::format("a fused cycle drafts 1 .. {} tokens", kMaxFurtherSteps + 1),
+                           "steps");
     }
     if (drafter != nullptr) {
         const ModelShape& shape = drafter->shape();
@@ -63,7 +64,8 @@ Expected<std::unique_ptr<ChainCycle>> ChainCycle::create(Engine& target, Engine*
             return std::holds_alternative<model::DeltaNetShape>(layer.mixer);
         });
         if (shape.kind == ModelKind::model || recurrent) {
-            return model::fail(ErrorCode::unsupported, "a fused cycle drafts with an EAGLE-3 head or an MTP module of attention layers",
+            return model::fail(ErrorCode::unsupported,
+                               "a fused cycle drafts with an EAGLE-3 head or an MTP module of attention layers",
                                shape.architecture.name);
         }
     }
@@ -126,7 +128,8 @@ Expected<void> ChainCycle::compile() {
         into = *pass;
         return {};
     };
-    if (auto ok = take(verify_pass_, target_->compiled(width_ > 1 ? Pass::verify : Pass::decode, sequences, width_)); !ok) return ok;
+    if (auto ok = take(verify_pass_, target_->compiled(width_ > 1 ? Pass::verify : Pass::decode, sequences, width_)); !ok)
+        return ok;
     if (drafter_ == nullptr) return {};
     if (auto ok = take(extend_pass_, drafter_->compiled(Pass::draft_extend, sequences, width_)); !ok) return ok;
     return width_ > 2 ? take(draft_pass_, drafter_->compiled(Pass::draft, sequences, 1)) : Expected<void>{};
@@ -146,7 +149,8 @@ PassKey ChainCycle::key(Pass pass, int tokens, int logits) const {
 void ChainCycle::lay_out(int rank, std::span<const DraftSequence> sequences, const Proposal& proposal) {
     OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
     const auto count = static_cast<int>(sequences.size());
-    const auto lay = [&](const ChainRows& laid, std::span<const PendingCommit> pending, int capacity, const DeviceBuffer<std::int32_t>& to) {
+    const auto lay = [&](const ChainRows& laid, std::span<const PendingCommit> pending, int capacity,
+                         const DeviceBuffer<std::int32_t>& to) {
         const PassBlock block(count, laid.rows.tokens, static_cast<int>(laid.rows.logits_rows.size()), capacity);
         std::vector<std::int32_t> words(static_cast<std::size_t>(block.words()));
         block.fill(laid.rows, pending, words.data());
@@ -161,7 +165,8 @@ void ChainCycle::lay_out(int rank, std::span<const DraftSequence> sequences, con
     verify.rows.token_ids = proposal.token_ids;
     for (std::size_t s = 0; s < slots_.size(); ++s) {
         verify.rows.committed[s] = committed_[s];
-        for (int t = 0; t < width_; ++t) verify.rows.positions[s * static_cast<std::size_t>(width_) + static_cast<std::size_t>(t)] = committed_[s] + t;
+        for (int t = 0; t < width_; ++t)
+            verify.rows.positions[s * static_cast<std::size_t>(width_) + static_cast<std::size_t>(t)] = committed_[s] + t;
     }
     state.verify = lay(verify, target_->table().pending(), target_->capacity(), mine.verify);
     std::int32_t* lengths = mine.lengths.data();
@@ -176,7 +181,8 @@ void ChainCycle::lay_out(int rank, std::span<const DraftSequence> sequences, con
 
     state.extend = lay(ChainRows(Pass::draft_extend, slots_, width_, 0, false), {}, drafter_->capacity(), mine.extend);
     for (int step = 0; step < width_ - 2; ++step) {
-        state.drafts[step] = lay(ChainRows(Pass::draft, slots_, 1, step, true), {}, drafter_->capacity(), mine.drafts[static_cast<std::size_t>(step)]);
+        state.drafts[step] = lay(ChainRows(Pass::draft, slots_, 1, step, true), {}, drafter_->capacity(),
+                                 mine.drafts[static_cast<std::size_t>(step)]);
     }
     std::vector<std::int32_t> drafted(slots_.size());
     std::vector<std::int32_t> kept(slots_.size());
@@ -230,7 +236,8 @@ void ChainCycle::enqueue(int rank, int parity, bool capturing) {
     const auto mark = [&](std::size_t event) { check(cudaEventRecordWithFlags(mine.events[event], stream, flags), "event"); };
 
     mark(0);
-    target.enqueue_on_device(key(width_ > 1 ? Pass::verify : Pass::decode, width_, sequences * width_), *verify_pass_, mine.verify.data(), stream);
+    target.enqueue_on_device(key(width_ > 1 ? Pass::verify : Pass::decode, width_, sequences * width_), *verify_pass_,
+                             mine.verify.data(), stream);
     accept_chain(state, target.best_tokens(), target.best_values(), target.best_sums(), stream);
     mark(1);
     if (drafter_ != nullptr) {
@@ -239,7 +246,8 @@ void ChainCycle::enqueue(int rank, int parity, bool capturing) {
         const int width = drafter_->hidden();
         const std::int64_t read = drafter_->feature_width(Pass::draft_extend);
         const std::int32_t* map = mine.target_of_draft.data();
-        gather_rows(eagle3 ? target.features() : target.states(), read, state.extend_source, sequences * width_, drafter.features_in(), stream);
+        gather_rows(eagle3 ? target.features() : target.states(), read, state.extend_source, sequences * width_,
+                    drafter.features_in(), stream);
         drafter.enqueue_on_device(key(Pass::draft_extend, width_, sequences), *extend_pass_, mine.extend.data(), stream);
         take_draft(state, 0, drafter.best_tokens(), map, stream);
         for (int step = 0; step < width_ - 2; ++step) {
@@ -248,13 +256,15 @@ void ChainCycle::enqueue(int rank, int parity, bool capturing) {
             } else {
                 copy_rows(drafter.states(), width, sequences, width, drafter.features_in(), width, stream);
             }
-            drafter.enqueue_on_device(key(Pass::draft, 1, sequences), *draft_pass_, mine.drafts[static_cast<std::size_t>(step)].data(), stream);
+            drafter.enqueue_on_device(key(Pass::draft, 1, sequences), *draft_pass_,
+                                      mine.drafts[static_cast<std::size_t>(step)].data(), stream);
             take_draft(state, step + 1, drafter.best_tokens(), map, stream);
         }
     }
     if (rank == 0) {
         const auto to_host = [&](void* to, const void* from, int numbers) {
-            check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(numbers) * 4, cudaMemcpyDeviceToHost, stream), "record of a cycle");
+            check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(numbers) * 4, cudaMemcpyDeviceToHost, stream),
+                  "record of a cycle");
         };
         to_host(records_[static_cast<std::size_t>(parity)].data(), state.record, sequences * (1 + width_));
         to_host(gaps_[static_cast<std::size_t>(parity)].data(), state.gaps, sequences * width_);
@@ -371,7 +381,8 @@ Expected<void> ChainCycle::leave(std::span<const int> slots, ForwardOutput& outp
     return target_->group().run([&](int rank) -> Expected<void> {
         if (rank != 0) return {};
         const Rank& target = target_->rank(0);
-        check(cudaMemcpy(states.data(), eagle3 ? target.features() : target.states(), states.size() * sizeof(float), cudaMemcpyDeviceToHost),
+        check(cudaMemcpy(states.data(), eagle3 ? target.features() : target.states(), states.size() * sizeof(float),
+                         cudaMemcpyDeviceToHost),
               "states of a cycle");
         return {};
     });

@@ -20,7 +20,8 @@ __device__ void set_commit(const PassWords& words, int s, int committed, int len
 }
 
 __device__ void empty_rest(const PassWords& words, int sequences) {
-    for (int entry = sequences + static_cast<int>(threadIdx.x); entry < words.commits; entry += kThreads) words.commit_lengths[entry] = 0;
+    for (int entry = sequences + static_cast<int>(threadIdx.x); entry < words.commits; entry += kThreads)
+        words.commit_lengths[entry] = 0;
 }
 
 __device__ void lay_out_drafter(const ChainState& state, int s, const std::int32_t* record) {
@@ -89,11 +90,13 @@ __global__ void take(ChainState state, int draft, const std::int32_t* tokens, co
 
 }  // namespace
 
-void accept_chain(const ChainState& state, const std::int32_t* tokens, const float* values, const float* sums, cudaStream_t stream) {
+void accept_chain(const ChainState& state, const std::int32_t* tokens, const float* values, const float* sums,
+                  cudaStream_t stream) {
     launch_ahead("accept_chain", accept, dim3(1), kThreads, 0, stream, state, tokens, values, sums);
 }
 
-void take_draft(const ChainState& state, int draft, const std::int32_t* tokens, const std::int32_t* target_of_draft, cudaStream_t stream) {
+void take_draft(const ChainState& state, int draft, const std::int32_t* tokens, const std::int32_t* target_of_draft,
+                cudaStream_t stream) {
     launch_ahead("take_draft", take, dim3(1), kThreads, 0, stream, state, draft, tokens, target_of_draft);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Errors of the CUDA runtime as exceptions: std::runtime_error with the call's name and CUDA's own words. engine.h turns them into
-// an Error at the door of the library.
+// Errors of the CUDA runtime as exceptions: std::runtime_error with the call's name and CUDA's own words. engine.h turns them
+// into an Error at the door of the library.
 
 #include <stdexcept>
 #include <string>

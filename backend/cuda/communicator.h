@@ -67,7 +67,7 @@ struct CommunicatorOptions {
 [[nodiscard]] std::vector<model::Problem> validate(const CommunicatorOptions& options);
 
 class Communicator {
- public:
+   public:
     /// Errors: no such GPU, no peer access where a method needs it, NCCL's own, shared GPUs with a message that only NCCL could
     /// carry.
     [[nodiscard]] static model::Expected<std::unique_ptr<Communicator>> create(CommunicatorOptions options);
@@ -96,7 +96,7 @@ class Communicator {
     /// Waits until the stream is done. Errors: a rank that did not arrive in time (named), CUDA's and NCCL's own.
     [[nodiscard]] model::Expected<void> wait(int rank, cudaStream_t stream);
 
- private:
+   private:
     struct State;
     explicit Communicator(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;

@@ -64,14 +64,15 @@ class CudaEngines final : public EngineFactory {
     Made random_drafter(const model::Speculation& speculation, const EngineRequest& request) override {
         const ModelShape& shape = target_->shape();
         const bool eagle3 = speculation.method == model::SpeculationMethod::eagle3;
-        auto planned =
-            eagle3 ? plan_eagle3(shape, speculation, {}, shape.architecture.name) : plan_mtp(shape, speculation, shape.architecture.name);
+        auto planned = eagle3 ? plan_eagle3(shape, speculation, {}, shape.architecture.name)
+                              : plan_mtp(shape, speculation, shape.architecture.name);
         if (!planned) return tl::unexpected(planned.error());
         const model::Architecture architecture = planned->shape.architecture;
         return make_drafter(std::move(planned), request, [&](int rank) {
-            return eagle3 ? cpu::random_eagle3(architecture, static_cast<int>(shape.feature_layers.size()), shape.architecture, shape.layout,
-                                               rank, kSeed, lender(rank), cpu::RandomNumbers::left_out)
-                          : cpu::random_mtp(shape.architecture, shape.layout, rank, kSeed, lender(rank), cpu::RandomNumbers::left_out);
+            return eagle3 ? cpu::random_eagle3(architecture, static_cast<int>(shape.feature_layers.size()), shape.architecture,
+                                               shape.layout, rank, kSeed, lender(rank), cpu::RandomNumbers::left_out)
+                          : cpu::random_mtp(shape.architecture, shape.layout, rank, kSeed, lender(rank),
+                                            cpu::RandomNumbers::left_out);
         });
     }
 
@@ -86,7 +87,8 @@ class CudaEngines final : public EngineFactory {
 
     std::unique_ptr<FusedCycle> fused_cycle(int steps) override {
         const LaunchModes& modes = settings_.launch;
-        const bool graphs = modes.decode == LaunchMode::full && modes.verify == LaunchMode::full && modes.draft == LaunchMode::full;
+        const bool graphs =
+            modes.decode == LaunchMode::full && modes.verify == LaunchMode::full && modes.draft == LaunchMode::full;
         if (!settings_.fused_cycles || target_ == nullptr || !graphs) return nullptr;
         auto made = ChainCycle::create(*target_, drafter_, steps, graphs);
         return made ? std::unique_ptr<FusedCycle>(std::move(*made)) : nullptr;

@@ -35,8 +35,8 @@ __device__ float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 /// Block x: a head of q, k or v, y: a row. Bytes a row: 4 channels x (1 + taps) read from cache or
 /// memory, 4 written (8 where rows are kept). Flops: 2 taps + 12 a channel.
 __global__ void __launch_bounds__(kConvolveThreads)
-    convolve_kernel(PassView pass, DeltaNetShape shape, const float* projected, std::int64_t stride,
-                    const float* conv, DeltaNetCache cache, float* convolved) {
+    convolve_kernel(PassView pass, DeltaNetShape shape, const float* projected, std::int64_t stride, const float* conv,
+                    DeltaNetCache cache, float* convolved) {
     begin_behind_predecessor();
     __shared__ std::int32_t parents[kMaxUncommitted];
     __shared__ float sums[kConvolveThreads / 32];
@@ -77,15 +77,12 @@ __global__ void __launch_bounds__(kConvolveThreads)
     const int head = static_cast<int>(blockIdx.x);
     const bool value = head >= 2 * shape.key_heads;
     const int width = value ? shape.value_dim : shape.key_dim;
-    const std::int64_t start = value
-                                   ? std::int64_t{2} * shape.key_heads * shape.key_dim +
-                                         std::int64_t{head - 2 * shape.key_heads} * shape.value_dim
-                                   : std::int64_t{head} * shape.key_dim;
+    const std::int64_t start =
+        value ? std::int64_t{2} * shape.key_heads * shape.key_dim + std::int64_t{head - 2 * shape.key_heads} * shape.value_dim
+              : std::int64_t{head} * shape.key_dim;
     float* output = convolved + row * channels + start;
     float* kept =
-        pass.keeps_uncommitted
-            ? cache.snapshot_input + (slot * cache.snapshots + first_row + t) * channels + start
-            : nullptr;
+        pass.keeps_uncommitted ? cache.snapshot_input + (slot * cache.snapshots + first_row + t) * channels + start : nullptr;
     float squares = 0;
     for (int i = static_cast<int>(threadIdx.x); i < width; i += kConvolveThreads) {
         const float* weights = conv + (start + i) * taps;
@@ -110,11 +107,9 @@ __global__ void __launch_bounds__(kConvolveThreads)
     __syncthreads();
     float total = 0;
     for (int w = 0; w < kConvolveThreads / 32; ++w) total += sums[w];
-    const float scale =
-        head < shape.key_heads ? 1.0f / sqrtf(static_cast<float>(shape.key_dim)) : 1.0f;
+    const float scale = head < shape.key_heads ? 1.0f / sqrtf(static_cast<float>(shape.key_dim)) : 1.0f;
     const float factor = scale / sqrtf(total + 1e-6f);
-    for (int i = static_cast<int>(threadIdx.x); i < width; i += kConvolveThreads)
-        output[i] *= factor;
+    for (int i = static_cast<int>(threadIdx.x); i < width; i += kConvolveThreads) output[i] *= factor;
 }
 
 /// Block x: value head and strip of columns, y: sequence. A thread has one column and every 32nd
@@ -122,9 +117,8 @@ __global__ void __launch_bounds__(kConvolveThreads)
 /// once. Flops: 7 a state element and row.
 template <int kKeys>
 __global__ void __launch_bounds__(kThreads)
-    recurrence_kernel(PassView pass, DeltaNetShape shape, const float* projected,
-                      std::int64_t stride, const float* a_log, const float* dt_bias,
-                      DeltaNetCache cache, const float* convolved, float* output) {
+    recurrence_kernel(PassView pass, DeltaNetShape shape, const float* projected, std::int64_t stride, const float* a_log,
+                      const float* dt_bias, DeltaNetCache cache, const float* convolved, float* output) {
     begin_behind_predecessor();
     extern __shared__ float vectors[];  // kRows x (q | k)
     __shared__ float values[kRows][kColumns];
@@ -148,8 +142,7 @@ __global__ void __launch_bounds__(kThreads)
     const int first_row = pass.first_row[sequence];
     const bool keeps = pass.keeps_uncommitted;
     const std::int32_t* all_parents = pass.parents + std::int64_t{sequence} * kMaxUncommitted;
-    const std::int64_t own = std::int64_t{head} * key_dim * shape.value_dim +
-                             std::int64_t{key_lane} * shape.value_dim + column;
+    const std::int64_t own = std::int64_t{head} * key_dim * shape.value_dim + std::int64_t{key_lane} * shape.value_dim + column;
     float* committed = cache.state + slot * shape.state() + own;
     float* snapshots = cache.snapshot_state + slot * cache.snapshots * shape.state() + own;
 
@@ -164,13 +157,10 @@ __global__ void __launch_bounds__(kThreads)
     const auto store = [&](float* to) {
 #pragma unroll
         for (int j = 0; j < kKeys; ++j) {
-            if (exists && key_lane + j * kKeyLanes < key_dim)
-                to[std::int64_t{j} * kKeyLanes * shape.value_dim] = state[j];
+            if (exists && key_lane + j * kKeyLanes < key_dim) to[std::int64_t{j} * kKeyLanes * shape.value_dim] = state[j];
         }
     };
-    const auto load_parent = [&](int parent) {
-        load(parent < 0 ? committed : snapshots + parent * shape.state());
-    };
+    const auto load_parent = [&](int parent) { load(parent < 0 ? committed : snapshots + parent * shape.state()); };
     load_parent(keeps ? all_parents[first_row] : -1);
 
     for (int begin = 0; begin < pass.tokens; begin += kRows) {
@@ -181,20 +171,16 @@ __global__ void __launch_bounds__(kThreads)
             const int r = i / (2 * key_dim);
             const int c = i % (2 * key_dim);
             const int key = c < key_dim ? 0 : 1;
-            vectors[i] =
-                convolved[(row + r) * channels + (key * shape.key_heads + key_head) * key_dim + c -
-                          key * key_dim];
+            vectors[i] = convolved[(row + r) * channels + (key * shape.key_heads + key_head) * key_dim + c - key * key_dim];
         }
         if (thread < count * kColumns && exists) {
             values[thread / kColumns][thread % kColumns] =
-                convolved[(row + thread / kColumns) * channels +
-                          std::int64_t{2} * shape.key_heads * key_dim +
+                convolved[(row + thread / kColumns) * channels + std::int64_t{2} * shape.key_heads * key_dim +
                           std::int64_t{head} * shape.value_dim + column];
         }
         if (thread >= kThreads - kRows && thread - (kThreads - kRows) < count) {
             const int r = thread - (kThreads - kRows);
-            const float* b = projected + (row + r) * stride + channels +
-                             std::int64_t{shape.value_heads} * shape.value_dim + head;
+            const float* b = projected + (row + r) * stride + channels + std::int64_t{shape.value_heads} * shape.value_dim + head;
             // In float: the exponent's rounding, 1e-7 of it, is far below what the state forgets.
             const float rate = softplus(b[shape.value_heads] + dt_bias[head]);
             decays[r] = expf(-expf(a_log[head]) * rate);
@@ -245,8 +231,7 @@ __global__ void __launch_bounds__(kThreads)
             for (int j = 0; j < kKeys; ++j) state[j] = fmaf(key[j], change, state[j]);
             if (keeps) store(snapshots + u * shape.state());
             if (key_lane == 0 && exists) {
-                output[((row + r) * shape.value_heads + head) * shape.value_dim + column] =
-                    fmaf(overlap, change, asked);
+                output[((row + r) * shape.value_heads + head) * shape.value_dim + column] = fmaf(overlap, change, asked);
             }
         }
     }
@@ -255,22 +240,20 @@ __global__ void __launch_bounds__(kThreads)
     // The window moves on: its last inputs, this pass's among them. Oldest first, so that it may
     // move in place.
     const int kept = shape.conv_kernel - 1;
-    for (std::int64_t c = std::int64_t{blockIdx.x} * kThreads + thread; c < channels;
-         c += std::int64_t{gridDim.x} * kThreads) {
+    for (std::int64_t c = std::int64_t{blockIdx.x} * kThreads + thread; c < channels; c += std::int64_t{gridDim.x} * kThreads) {
         float* window = cache.window + slot * kept * channels + c;
         for (int j = 0; j < kept; ++j) {
             const int t = pass.tokens - kept + j;
-            window[j * channels] =
-                t >= 0 ? projected[(std::int64_t{sequence} * pass.tokens + t) * stride + c]
-                       : window[(pass.tokens + j) * channels];
+            window[j * channels] = t >= 0 ? projected[(std::int64_t{sequence} * pass.tokens + t) * stride + c]
+                                          : window[(pass.tokens + j) * channels];
         }
     }
 }
 
 /// A warp a head of a row. Bytes: 12 a number.
 __global__ void __launch_bounds__(kThreads)
-    gated_rms_norm_kernel(float* x, const float* z, std::int64_t z_stride, const float* weight,
-                          int heads, std::int64_t vectors, int width, float epsilon) {
+    gated_rms_norm_kernel(float* x, const float* z, std::int64_t z_stride, const float* weight, int heads, std::int64_t vectors,
+                          int width, float epsilon) {
     begin_behind_predecessor();
     const std::int64_t vector = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
     if (vector >= vectors) return;
@@ -286,36 +269,34 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void delta_net(const PassView& pass, const DeltaNetShape& shape, const float* projected,
-               std::int64_t stride, const float* conv, const float* a_log, const float* dt_bias,
-               const DeltaNetCache& cache, float* convolved, float* output, cudaStream_t stream) {
+void delta_net(const PassView& pass, const DeltaNetShape& shape, const float* projected, std::int64_t stride, const float* conv,
+               const float* a_log, const float* dt_bias, const DeltaNetCache& cache, float* convolved, float* output,
+               cudaStream_t stream) {
     if (pass.rows() <= 0 || shape.value_heads <= 0) return;
     if (shape.conv_kernel < 1 || shape.conv_kernel > kMaxTaps || shape.key_dim > 8 * kKeyLanes ||
         shape.value_heads % shape.key_heads != 0) {
-        throw std::runtime_error(
-            "delta_net: up to 8 taps, keys up to 256 wide, value heads a multiple of key heads");
+        throw std::runtime_error("delta_net: up to 8 taps, keys up to 256 wide, value heads a multiple of key heads");
     }
-    const dim3 rows(static_cast<unsigned>(2 * shape.key_heads + shape.value_heads),
-                    static_cast<unsigned>(pass.rows()));
+    const dim3 rows(static_cast<unsigned>(2 * shape.key_heads + shape.value_heads), static_cast<unsigned>(pass.rows()));
     launch_ahead("delta_net", convolve_kernel, dim3(rows), kConvolveThreads, 0, stream, pass, shape, projected, stride, conv,
-                                                           cache, convolved);
+                 cache, convolved);
     const int strips = (shape.value_dim + kColumns - 1) / kColumns;
-    const dim3 grid(static_cast<unsigned>(shape.value_heads * strips),
-                    static_cast<unsigned>(pass.sequences));
+    const dim3 grid(static_cast<unsigned>(shape.value_heads * strips), static_cast<unsigned>(pass.sequences));
     const std::size_t bytes = sizeof(float) * kRows * 2 * static_cast<std::size_t>(shape.key_dim);
     const auto kernel = shape.key_dim <= kKeyLanes       ? recurrence_kernel<1>
                         : shape.key_dim <= 2 * kKeyLanes ? recurrence_kernel<2>
                         : shape.key_dim <= 4 * kKeyLanes ? recurrence_kernel<4>
                                                          : recurrence_kernel<8>;
     launch_ahead("delta_net", kernel, grid, kThreads, bytes, stream, pass, shape, projected, stride, a_log, dt_bias, cache,
-                                              convolved, output);
+                 convolved, output);
 }
 
-void gated_rms_norm(float* x, const float* z, std::int64_t z_stride, const float* weight, int m,
-                    int heads, int width, float epsilon, cudaStream_t stream) {
+void gated_rms_norm(float* x, const float* z, std::int64_t z_stride, const float* weight, int m, int heads, int width,
+                    float epsilon, cudaStream_t stream) {
     if (m <= 0 || heads <= 0) return;
     const std::int64_t vectors = std::int64_t{m} * heads;
-    launch_ahead("gated_rms_norm", gated_rms_norm_kernel, dim3(static_cast<unsigned>((vectors + kWarps - 1) / kWarps)), kThreads, 0, stream, x, z, z_stride, weight, heads, vectors, width, epsilon);
+    launch_ahead("gated_rms_norm", gated_rms_norm_kernel, dim3(static_cast<unsigned>((vectors + kWarps - 1) / kWarps)), kThreads,
+                 0, stream, x, z, z_stride, weight, heads, vectors, width, epsilon);
 }
 
 }  // namespace draftboard::backend::cuda

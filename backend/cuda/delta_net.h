@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The gated delta net on the GPU, with a state for every uncommitted row, so that any row can become the committed state. Formulae
-// in cpu/delta_net.h. Rows of a pass run in order within a sequence; value columns of a head are independent of each other.
+// The gated delta net on the GPU, with a state for every uncommitted row, so that any row can become the committed state.
+// Formulae in cpu/delta_net.h. Rows of a pass run in order within a sequence; value columns of a head are independent of each
+// other.
 //
 // Bytes a row: state read and written, 8 value_heads key_dim value_dim; flops: 7 a state element.
 
@@ -28,21 +29,22 @@ struct DeltaNetShape {
 /// Of one layer, all sequences. A sequence has one committed state and window, and `snapshots` states and rows of convolution
 /// inputs, one an uncommitted row.
 struct DeltaNetCache {
-    float* state = nullptr;            ///< sequences x state()
-    float* window = nullptr;           ///< sequences x (conv_kernel - 1) x channels(), oldest first
-    float* snapshot_state = nullptr;   ///< sequences x snapshots x state()
-    float* snapshot_input = nullptr;   ///< sequences x snapshots x channels(): what the row put into the convolution
+    float* state = nullptr;           ///< sequences x state()
+    float* window = nullptr;          ///< sequences x (conv_kernel - 1) x channels(), oldest first
+    float* snapshot_state = nullptr;  ///< sequences x snapshots x state()
+    float* snapshot_input = nullptr;  ///< sequences x snapshots x channels(): what the row put into the convolution
     int snapshots = 0;
 };
 
-/// projected: rows x stride: channels | z | b | a. output: rows x value_heads x value_dim. `convolved`: rows x channels(), scratch.
-/// Passes that keep rows uncommitted read the parent's snapshot (or the committed state) and write their own; others move the
-/// committed state and window on.
+/// projected: rows x stride: channels | z | b | a. output: rows x value_heads x value_dim. `convolved`: rows x channels(),
+/// scratch. Passes that keep rows uncommitted read the parent's snapshot (or the committed state) and write their own; others
+/// move the committed state and window on.
 void delta_net(const PassView& pass, const DeltaNetShape& shape, const float* projected, std::int64_t stride, const float* conv,
-               const float* a_log, const float* dt_bias, const DeltaNetCache& cache, float* convolved, float* output, cudaStream_t stream);
+               const float* a_log, const float* dt_bias, const DeltaNetCache& cache, float* convolved, float* output,
+               cudaStream_t stream);
 /// x = rms_norm(x by head) * weight * silu(z), in place; x: m x heads x width, z of row i at z + i * z_stride
-void gated_rms_norm(float* x, const float* z, std::int64_t z_stride, const float* weight, int m, int heads, int width, float epsilon,
-                    cudaStream_t stream);
+void gated_rms_norm(float* x, const float* z, std::int64_t z_stride, const float* weight, int m, int heads, int width,
+                    float epsilon, cudaStream_t stream);
 
 /// Rows that the loop accepted: of each of `count` sequences, `length` uncommitted rows of `path` become the tokens from slot
 /// `committed` on. Arrays in device memory; a length of 0 does nothing.

@@ -13,57 +13,54 @@
 
 namespace draftboard::backend::cuda {
 
-template <class Number>
-class DeviceBuffer {
+/// Numbers in memory of the kind that Memory takes and gives back.
+template <class Number, class Memory>
+class FixedBuffer {
    public:
-    DeviceBuffer() = default;
-    explicit DeviceBuffer(std::int64_t count) : count_(count) {
-        if (count > 0) check(cudaMalloc(reinterpret_cast<void**>(&data_), static_cast<std::size_t>(count) * sizeof(Number)), "device memory");
+    FixedBuffer() = default;
+    explicit FixedBuffer(std::int64_t count) : count_(count) {
+        if (count > 0) data_ = static_cast<Number*>(Memory::take(static_cast<std::size_t>(count) * sizeof(Number)));
     }
-    DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
-    DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    FixedBuffer(FixedBuffer&& other) noexcept { swap(other); }
+    FixedBuffer& operator=(FixedBuffer&& other) noexcept {
         swap(other);
         return *this;
     }
-    ~DeviceBuffer() { cudaFree(data_); }
+    ~FixedBuffer() { Memory::give_back(data_); }
     [[nodiscard]] Number* data() const { return data_; }
     [[nodiscard]] std::int64_t size() const { return count_; }
 
    private:
-    void swap(DeviceBuffer& other) noexcept {
+    void swap(FixedBuffer& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(count_, other.count_);
     }
     Number* data_ = nullptr;
     std::int64_t count_ = 0;
+};
+
+struct DeviceMemory {
+    static void* take(std::size_t bytes) {
+        void* data = nullptr;
+        check(cudaMalloc(&data, bytes), "device memory");
+        return data;
+    }
+    static void give_back(void* data) { cudaFree(data); }
 };
 
 /// Host memory that every device copies from and to without a detour.
-template <class Number>
-class PinnedBuffer {
-   public:
-    PinnedBuffer() = default;
-    explicit PinnedBuffer(std::int64_t count) : count_(count) {
-        if (count <= 0) return;
-        check(cudaHostAlloc(reinterpret_cast<void**>(&data_), static_cast<std::size_t>(count) * sizeof(Number), cudaHostAllocPortable),
-              "pinned memory");
+struct PinnedMemory {
+    static void* take(std::size_t bytes) {
+        void* data = nullptr;
+        check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "pinned memory");
+        return data;
     }
-    PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
-    PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-        swap(other);
-        return *this;
-    }
-    ~PinnedBuffer() { cudaFreeHost(data_); }
-    [[nodiscard]] Number* data() const { return data_; }
-    [[nodiscard]] std::int64_t size() const { return count_; }
-
-   private:
-    void swap(PinnedBuffer& other) noexcept {
-        std::swap(data_, other.data_);
-        std::swap(count_, other.count_);
-    }
-    Number* data_ = nullptr;
-    std::int64_t count_ = 0;
+    static void give_back(void* data) { cudaFreeHost(data); }
 };
+
+template <class Number>
+using DeviceBuffer = FixedBuffer<Number, DeviceMemory>;
+template <class Number>
+using PinnedBuffer = FixedBuffer<Number, PinnedMemory>;
 
 }  // namespace draftboard::backend::cuda

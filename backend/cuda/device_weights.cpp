@@ -186,7 +186,8 @@ class DeviceWeights::Uploader {
         if (view.format == Stored::int4) deviation = 7.0f / 3;
         if (view.format == Stored::fp8_e4m3) deviation = 448.0f / 6;
         fill_matrix(view, ++seed_, deviation, nullptr);
-        if (const std::int64_t count = scale_count(matrix); count > 0) fill_scales(scales, count, ++seed_, s / deviation, nullptr);
+        if (const std::int64_t count = scale_count(matrix); count > 0)
+            fill_scales(scales, count, ++seed_, s / deviation, nullptr);
     }
 
     DeviceMla take_mixer(const cpu::MlaWeights& weights) {
@@ -202,7 +203,8 @@ class DeviceWeights::Uploader {
         return out;
     }
     DeviceGqa take_mixer(const cpu::GqaWeights& weights) {
-        return {projection(weights.qkv), vector(weights.q_norm), vector(weights.k_norm), matrix(weights.o), vector(weights.o_bias)};
+        return {projection(weights.qkv), vector(weights.q_norm), vector(weights.k_norm), matrix(weights.o),
+                vector(weights.o_bias)};
     }
     DeviceDeltaNet take_mixer(const cpu::DeltaNetWeights& weights) {
         return {projection(weights.in_proj), vector(weights.conv), vector(weights.a_log),
@@ -213,8 +215,10 @@ class DeviceWeights::Uploader {
         out.router = matrix(weights.router);
         out.correction_bias = vector(weights.correction_bias);
         out.experts.first_expert = weights.first_expert;
-        out.experts.gate = experts(weights.experts, [](const cpu::DenseWeights& e) -> const WeightMatrix& { return e.gate_up.parts[0]; });
-        out.experts.up = experts(weights.experts, [](const cpu::DenseWeights& e) -> const WeightMatrix& { return e.gate_up.parts[1]; });
+        out.experts.gate =
+            experts(weights.experts, [](const cpu::DenseWeights& e) -> const WeightMatrix& { return e.gate_up.parts[0]; });
+        out.experts.up =
+            experts(weights.experts, [](const cpu::DenseWeights& e) -> const WeightMatrix& { return e.gate_up.parts[1]; });
         out.experts.down = experts(weights.experts, [](const cpu::DenseWeights& e) -> const WeightMatrix& { return e.down; });
         if (weights.shared) out.shared = dense(*weights.shared);
         out.shared_gate = vector(weights.shared_gate);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The weights of one rank in device memory, sorted as cpu/model_weights.h sorts them, which brings them here: cut to the rank's share
-// and in their stored formats. Matrices that arrive without data (shape_source.h) are filled with random numbers on the device.
+// The weights of one rank in device memory, sorted as cpu/model_weights.h sorts them, which brings them here: cut to the rank's
+// share and in their stored formats. Matrices that arrive without data (shape_source.h) are filled with random numbers on the
+// device.
 //
-// Parts of a projection that share a plain format or int4 are put one below the other, so that they are one matrix and one launch.
+// Parts of a projection that share a plain format or int4 are put one below the other, so that they are one matrix and one
+// launch.
 
 #include <cstdint>
 #include <memory>
@@ -20,12 +22,12 @@ namespace draftboard::backend::cuda {
 
 struct DeviceProjection {
     std::vector<DeviceMatrix> parts;
-    const float* bias = nullptr;   ///< over all parts' rows, or nullptr
-    std::int64_t rows = 0;         ///< of all parts
+    const float* bias = nullptr;  ///< over all parts' rows, or nullptr
+    std::int64_t rows = 0;        ///< of all parts
 };
 
 struct DeviceMla {
-    DeviceProjection qkv_a;        ///< q_a, kv_a; without q_lora q, kv_a, never put together: the plan has them as two operations
+    DeviceProjection qkv_a;  ///< q_a, kv_a; without q_lora q, kv_a, never put together: the plan has them as two operations
     std::vector<std::int64_t> part_rows;
     const float* q_a_norm = nullptr;
     const float* kv_a_norm = nullptr;
@@ -79,8 +81,8 @@ struct DeviceFusion {
 
 class DeviceWeights {
    public:
-    /// Takes `weights` to the current device, layer by layer, and drops the host's copy of all but what a drafter may borrow. Tables that
-    /// are the lender's own are not stored again. `seed`: of random fillings.
+    /// Takes `weights` to the current device, layer by layer, and drops the host's copy of all but what a drafter may borrow.
+    /// Tables that are the lender's own are not stored again. `seed`: of random fillings.
     DeviceWeights(cpu::ModelWeights weights, const DeviceWeights* lender, std::uint64_t seed);
 
     DeviceMatrix embedding;

@@ -27,8 +27,8 @@ RankGroup::RankGroup(std::vector<int> devices)
     : devices_(std::move(devices)), team_(static_cast<int>(devices_.size()), false), outcomes_(devices_.size()) {}
 
 Expected<std::unique_ptr<RankGroup>> RankGroup::create(const CudaSettings& settings, std::int64_t max_count) {
-    // Ranks that share a GPU need a hardware queue each, and kernels that are loaded before one of them waits for the other: loading one
-    // may wait for the device. Both are read when CUDA starts, so this does nothing where something ran before.
+    // Ranks that share a GPU need a hardware queue each, and kernels that are loaded before one of them waits for the other:
+    // loading one may wait for the device. Both are read when CUDA starts, so this does nothing where something ran before.
     if (settings.share_device) {
         setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
         setenv("CUDA_MODULE_LOADING", "EAGER", 0);
@@ -45,12 +45,13 @@ Expected<std::unique_ptr<RankGroup>> RankGroup::create(const CudaSettings& setti
         if (!settings.share_device) std::iota(devices.begin(), devices.end(), 0);
     }
     if (devices.size() != static_cast<std::size_t>(settings.ranks)) {
-        return model::fail(ErrorCode::invalid_input, fmt::format("{} devices are named for {} ranks", devices.size(), settings.ranks), "devices");
+        return model::fail(ErrorCode::invalid_input,
+                           fmt::format("{} devices are named for {} ranks", devices.size(), settings.ranks), "devices");
     }
     for (const int device : devices) {
         if (device >= 0 && device < present) continue;
-        return model::fail(ErrorCode::unavailable, fmt::format("{} GPUs are wanted, {} are here", settings.ranks, present), "CUDA",
-                           "run fewer ranks, or several on one GPU with --share-gpu");
+        return model::fail(ErrorCode::unavailable, fmt::format("{} GPUs are wanted, {} are here", settings.ranks, present),
+                           "CUDA", "run fewer ranks, or several on one GPU with --share-gpu");
     }
     std::unique_ptr<RankGroup> group(new RankGroup(devices));
     if (settings.ranks > 1) {
@@ -127,7 +128,8 @@ Expected<std::unique_ptr<Engine>> Engine::create(PlannedModel planned, const Ran
     }
     if (group.ranks() > 1 && planned.shape.layout.tensor != group.ranks()) {
         return model::fail(ErrorCode::invalid_input,
-                           fmt::format("the layout has {} ranks, the box {}", planned.shape.layout.tensor, group.ranks()), "engine");
+                           fmt::format("the layout has {} ranks, the box {}", planned.shape.layout.tensor, group.ranks()),
+                           "engine");
     }
     std::unique_ptr<Engine> engine(new Engine(std::move(planned), options, group));
     auto made = group.run([&](int rank) -> Expected<void> {
@@ -136,7 +138,8 @@ Expected<std::unique_ptr<Engine>> Engine::create(PlannedModel planned, const Ran
         if (!loaded) return tl::unexpected(loaded.error());
         if (rank == 0) {
             engine->host_rows_.features = PinnedBuffer<float>(
-                loaded->fusion ? options.max_rows * std::max<std::int64_t>(loaded->fusion->projection.columns, engine->hidden()) : 0);
+                loaded->fusion ? options.max_rows * std::max<std::int64_t>(loaded->fusion->projection.columns, engine->hidden())
+                               : 0);
         }
         DeviceWeights on_device(std::move(*loaded), lender == nullptr ? nullptr : &lender->rank(rank).weights(),
                                 static_cast<std::uint64_t>(rank) + 1);
@@ -198,13 +201,16 @@ Expected<const CompiledPass*> Engine::compiled(Pass pass, int sequences, int tok
 
 Expected<void> Engine::forward(const Batch& batch, std::span<const int> logits_rows, ForwardOutput& output) {
     if (failed_) {
-        return model::fail(ErrorCode::unavailable, "an earlier pass failed, and the ranks are no longer in step", "engine", "start again");
+        return model::fail(ErrorCode::unavailable, "an earlier pass failed, and the ranks are no longer in step", "engine",
+                           "start again");
     }
     const std::int64_t tokens = ranks_.front()->weights().embedding.rows * shape_.layout.tensor;
     if (auto checked = table_.check(batch, logits_rows, tokens, feature_width(batch.pass)); !checked) return checked;
     if (batch.token_ids.size() > static_cast<std::size_t>(options_.max_rows)) {
-        return model::fail(ErrorCode::too_large, fmt::format("a pass of {} rows; the engine has room for {}", batch.token_ids.size(), options_.max_rows),
-                           "engine", "run smaller batches, or prefill in shorter chunks");
+        return model::fail(
+            ErrorCode::too_large,
+            fmt::format("a pass of {} rows; the engine has room for {}", batch.token_ids.size(), options_.max_rows), "engine",
+            "run smaller batches, or prefill in shorter chunks");
     }
     auto pass = compiled(batch.pass, static_cast<int>(batch.sequences.size()), batch.tokens);
     if (!pass) return tl::unexpected(pass.error());
@@ -219,7 +225,8 @@ Expected<void> Engine::forward(const Batch& batch, std::span<const int> logits_r
     key.logits_to_host = !batch.greedy;
     key.timed = profile_ != nullptr;
     key.routing = routing_ != nullptr;
-    PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).fill(rows, table_.pending(), host_rows_.words.data());
+    PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences)
+        .fill(rows, table_.pending(), host_rows_.words.data());
     if (rows.features != nullptr) std::ranges::copy(batch.features, host_rows_.features.data());
     for (auto& times : times_) times.assign(key.timed ? (*pass)->plan.operations.size() : 0, {});
 
@@ -272,7 +279,8 @@ void Engine::read_back(const PassKey& key, ForwardOutput& output) {
             const float next = results_.values.data()[2 * i + 1];
             // A sum that is no number: some logit was none.
             const bool usable = std::isfinite(best) && std::isfinite(results_.sums.data()[i]);
-            output.choices.push_back({usable ? results_.tokens.data()[2 * i] : -1, static_cast<double>(best) - static_cast<double>(next)});
+            output.choices.push_back(
+                {usable ? results_.tokens.data()[2 * i] : -1, static_cast<double>(best) - static_cast<double>(next)});
         }
     }
     const auto take = [](std::vector<float>& to, const PinnedBuffer<float>& from, std::size_t count) {

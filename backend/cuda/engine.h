@@ -46,12 +46,14 @@ class Engine final : public backend::Engine {
     using LoadWeights = std::function<model::Expected<cpu::ModelWeights>(int rank)>;
     /// `lender`: the target whose tables a drafter may share. `weights` is called on the rank's own thread.
     [[nodiscard]] static model::Expected<std::unique_ptr<Engine>> create(PlannedModel planned, const RankOptions& options,
-                                                                         const LoadWeights& weights, const Engine* lender, RankGroup& group);
+                                                                         const LoadWeights& weights, const Engine* lender,
+                                                                         RankGroup& group);
     ~Engine() override;
 
     /// Of a rank alone, its share of the vocabulary.
     [[nodiscard]] int vocabulary() const override;
-    [[nodiscard]] model::Expected<void> forward(const Batch& batch, std::span<const int> logits_rows, ForwardOutput& output) override;
+    [[nodiscard]] model::Expected<void> forward(const Batch& batch, std::span<const int> logits_rows,
+                                                ForwardOutput& output) override;
     void clear(int sequence) override;
     [[nodiscard]] std::vector<int> target_of_draft() const override;
     [[nodiscard]] const Rank& rank(int index) const { return *ranks_[static_cast<std::size_t>(index)]; }

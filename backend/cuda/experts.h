@@ -2,10 +2,12 @@
 #pragma once
 // Routing and the grouped experts of one MoE layer, for few tokens:
 //
-//   route          logits -> k experts a row with their weights; the rules of cpu/route.cpp (softmax or sigmoid, correction bias, groups,
+//   route          logits -> k experts a row with their weights; the rules of cpu/route.cpp (softmax or sigmoid, correction bias,
+//   groups,
 //                  normalisation, scaling; ties go to the lower index; NaN is lowest)
 //   run_experts    out[pair] = down(silu(gate x) * up x) for every (row, chosen expert) pair; each touched expert's weights are
-//                  read once from memory, whatever the number of its rows. Pairs of experts that this rank does not hold give zeros.
+//                  read once from memory, whatever the number of its rows. Pairs of experts that this rank does not hold give
+//                  zeros.
 //   combine        block = shared * sigmoid(gate)  (or shared, or 0)  + sum_j weight[j] * out[j], j ascending
 //
 // Bytes of run_experts: distinct experts x 3 width hidden x stored bytes. Flops: 6 m k width hidden.
@@ -22,7 +24,7 @@ namespace draftboard::backend::cuda {
 struct RouterRule {
     int experts = 0;
     int k = 1;
-    bool sigmoid = false;          ///< else softmax
+    bool sigmoid = false;  ///< else softmax
     int groups = 1;
     int top_groups = 1;
     bool normalise = true;
@@ -43,8 +45,8 @@ struct ExpertLayer {
 /// Device memory that run_experts needs for up to max_pairs pairs, bytes.
 [[nodiscard]] std::int64_t experts_workspace_bytes(std::int64_t max_pairs, std::int64_t width, int experts);
 /// x: m x hidden (row stride hidden); ids: m x k; output: m x k x hidden.
-void run_experts(const float* x, int m, std::int64_t hidden, const ExpertLayer& layer, const std::int32_t* ids, int k, float* output,
-                 void* workspace, cudaStream_t stream);
+void run_experts(const float* x, int m, std::int64_t hidden, const ExpertLayer& layer, const std::int32_t* ids, int k,
+                 float* output, void* workspace, cudaStream_t stream);
 
 /// shared: m x hidden or nullptr; shared_gate: m numbers before the sigmoid, or nullptr.
 void combine(const float* expert_outputs, const float* weights, int m, int k, std::int64_t hidden, const float* shared,

@@ -40,7 +40,8 @@ __global__ void fill_words(DeviceMatrix matrix, std::uint64_t seed, float deviat
         switch (matrix.format) {
             case Stored::fp32: word = __float_as_uint(nearly_normal(bits) * deviation); break;
             case Stored::bf16: {
-                const __nv_bfloat162 pair = __floats2bfloat162_rn(nearly_normal(bits) * deviation, nearly_normal(mix(bits)) * deviation);
+                const __nv_bfloat162 pair =
+                    __floats2bfloat162_rn(nearly_normal(bits) * deviation, nearly_normal(mix(bits)) * deviation);
                 word = *reinterpret_cast<const std::uint32_t*>(&pair);
                 break;
             }
@@ -50,7 +51,7 @@ __global__ void fill_words(DeviceMatrix matrix, std::uint64_t seed, float deviat
                     word |= static_cast<std::uint32_t>(code.__x) << (8 * b);
                 }
                 break;
-            case Stored::int4: 
+            case Stored::int4:
                 for (int n = 0; n < 8; ++n) {
                     const float value = fminf(fmaxf(rintf(nearly_normal(mix(bits + n)) * deviation), -8.0F), 7.0F);
                     word |= static_cast<std::uint32_t>(static_cast<int>(value) + 8) << (4 * n);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Random weights made on the device, for timing true shapes without a checkpoint. Every element is a function of (seed, place) alone.
-// Spread as in cpu/random_source.h, so that activations keep their size; the numbers are others.
+// Random weights made on the device, for timing true shapes without a checkpoint. Every element is a function of (seed, place)
+// alone. Spread as in cpu/random_source.h, so that activations keep their size; the numbers are others.
 
 #include <cstdint>
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Kernels that may begin before their predecessor in the stream has ended (programmatic dependent launch): a chain of small kernels then
-// costs little more than their work, and a kernel that streams weights has them on their way while its predecessor still runs.
+// Kernels that may begin before their predecessor in the stream has ended (programmatic dependent launch): a chain of small
+// kernels then costs little more than their work, and a kernel that streams weights has them on their way while its predecessor
+// still runs.
 //
-// Every kernel launched by launch_ahead() waits with begin_behind_predecessor(), or with wait_for_predecessor() once it has asked for
-// its weights, before it reads what a kernel has written and before it writes anything. The wait is for the predecessor's end, and so, because
-// that one has waited too, for all before it. Kernels launched in the ordinary way wait for the end of what is before them.
+// Every kernel launched by launch_ahead() waits with begin_behind_predecessor(), or with wait_for_predecessor() once it has asked
+// for its weights, before it reads what a kernel has written and before it writes anything. The wait is for the predecessor's
+// end, and so, because that one has waited too, for all before it. Kernels launched in the ordinary way wait for the end of what
+// is before them.
 
 #include <cstddef>
 

@@ -42,9 +42,11 @@ std::int64_t PassBlock::most_words(int max_rows, int capacity) {
 
 void PassBlock::fill(const PassRows& rows, std::span<const PendingCommit> pending, std::int32_t* words) const {
     std::copy(rows.token_ids.begin(), rows.token_ids.end(), words + token_ids_);
-    std::transform(rows.positions.begin(), rows.positions.end(), words + positions_, [](std::int64_t p) { return static_cast<std::int32_t>(p); });
+    std::transform(rows.positions.begin(), rows.positions.end(), words + positions_,
+                   [](std::int64_t p) { return static_cast<std::int32_t>(p); });
     std::copy(rows.slots.begin(), rows.slots.end(), words + slots_);
-    std::transform(rows.committed.begin(), rows.committed.end(), words + committed_, [](std::int64_t c) { return static_cast<std::int32_t>(c); });
+    std::transform(rows.committed.begin(), rows.committed.end(), words + committed_,
+                   [](std::int64_t c) { return static_cast<std::int32_t>(c); });
     std::copy(rows.first_row.begin(), rows.first_row.end(), words + first_row_);
     std::copy(rows.logits_rows.begin(), rows.logits_rows.end(), words + logits_rows_);
     for (int s = 0; s < sequences_; ++s) {
@@ -91,8 +93,8 @@ PassView PassBlock::view(const std::int32_t* words, bool keeps_uncommitted) cons
 }
 
 PassWords PassBlock::writable(std::int32_t* words) const {
-    return {words + token_ids_,   words + positions_,    words + slots_,           words + committed_,
-            words + logits_rows_, words + commit_slots_, words + commit_committed_, words + commit_lengths_, capacity_};
+    return {words + token_ids_,    words + positions_,        words + slots_,          words + committed_, words + logits_rows_,
+            words + commit_slots_, words + commit_committed_, words + commit_lengths_, capacity_};
 }
 
 CommitView PassBlock::commits(const std::int32_t* words) const {

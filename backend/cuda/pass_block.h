@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// All that varies from pass to pass, as one block of 32-bit words that a single copy takes to the device: tokens, positions, lengths,
-// parents and masks of the rows (pass_view.h), and the commits that wait (delta_net.h). Where each array lies depends on the shape of the
-// pass alone, so that a captured graph keeps its pointers. Pure host code: no CUDA call.
+// All that varies from pass to pass, as one block of 32-bit words that a single copy takes to the device: tokens, positions,
+// lengths, parents and masks of the rows (pass_view.h), and the commits that wait (delta_net.h). Where each array lies depends on
+// the shape of the pass alone, so that a captured graph keeps its pointers. Pure host code: no CUDA call.
 
 #include <cstdint>
 #include <span>

@@ -20,17 +20,17 @@ inline constexpr int kMaskWords = kMaxUncommitted / 32;
 
 struct PassView {
     int sequences = 1;
-    int tokens = 1;                         ///< rows a sequence
-    const std::int32_t* token_ids = nullptr;  ///< by row
-    const std::int32_t* positions = nullptr;  ///< by row
-    const std::int32_t* slots = nullptr;      ///< by sequence: which of the engine's sequences
-    const std::int32_t* committed = nullptr;  ///< by sequence: tokens
-    const std::int32_t* first_row = nullptr;  ///< by sequence: uncommitted rows before this pass
-    const std::int32_t* parents = nullptr;    ///< sequences x kMaxUncommitted: of uncommitted row u, -1: none
-    const std::uint32_t* masks = nullptr;     ///< rows x kMaskWords: bit u % 32 of word u / 32
+    int tokens = 1;                             ///< rows a sequence
+    const std::int32_t* token_ids = nullptr;    ///< by row
+    const std::int32_t* positions = nullptr;    ///< by row
+    const std::int32_t* slots = nullptr;        ///< by sequence: which of the engine's sequences
+    const std::int32_t* committed = nullptr;    ///< by sequence: tokens
+    const std::int32_t* first_row = nullptr;    ///< by sequence: uncommitted rows before this pass
+    const std::int32_t* parents = nullptr;      ///< sequences x kMaxUncommitted: of uncommitted row u, -1: none
+    const std::uint32_t* masks = nullptr;       ///< rows x kMaskWords: bit u % 32 of word u / 32
     const std::int32_t* logits_rows = nullptr;  ///< rows whose logits are wanted, ascending
     int logits_count = 0;
-    bool keeps_uncommitted = false;           ///< verify, draft_extend, draft; else rows are committed at once, as a chain
+    bool keeps_uncommitted = false;  ///< verify, draft_extend, draft; else rows are committed at once, as a chain
     [[nodiscard]] int rows() const { return sequences * tokens; }
 };
 
@@ -49,7 +49,8 @@ struct PassWords {
 
 enum class CacheFormat : int { fp32, bf16 };
 
-/// Keys and values of one layer, all sequences. GQA: kv_heads x dim numbers a slot in each. MLA: latent + rope in keys, no values.
+/// Keys and values of one layer, all sequences. GQA: kv_heads x dim numbers a slot in each. MLA: latent + rope in keys, no
+/// values.
 struct KeyValueCache {
     void* keys = nullptr;
     void* values = nullptr;

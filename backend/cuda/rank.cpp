@@ -27,7 +27,7 @@ struct Widths {
     std::int64_t experts = 1;
     std::int64_t chosen = 1;
     std::int64_t expert_width = 1;
-    std::int64_t value_heads = 1;   ///< attention's heads, for the workspace
+    std::int64_t value_heads = 1;  ///< attention's heads, for the workspace
     std::int64_t value_width = 1;
     std::int64_t matrix_columns = 1;
     std::int64_t matrix_rows = 1;
@@ -97,14 +97,6 @@ void widen_feed_forward(Widths& widths, const DeviceLayer& layer, const model::L
     if (moe.shared) dense(*moe.shared);
 }
 
-int rotary_dim(const model::Architecture& architecture) {
-    for (const model::Layer& layer : architecture.layers) {
-        if (const auto* latent = std::get_if<model::MlaShape>(&layer.mixer)) return latent->qk_rope_head_dim;
-        if (const auto* grouped = std::get_if<model::GqaShape>(&layer.mixer)) return grouped->rotary_dim;
-    }
-    return 0;
-}
-
 }  // namespace
 
 Rank::Rank(const ModelShape& shape, const RankOptions& options, int index, DeviceWeights weights, Communicator* communicator,
@@ -132,7 +124,8 @@ Number* Rank::take(std::int64_t count) {
     const std::int64_t bytes = std::max<std::int64_t>(count, 1) * static_cast<std::int64_t>(sizeof(Number));
     memory_.emplace_back(bytes);
     taken_ += bytes;
-    check(cudaMemset(memory_.back().data(), 0, static_cast<std::size_t>(bytes)), "memory of a rank");  // what pads heads stays zero
+    check(cudaMemset(memory_.back().data(), 0, static_cast<std::size_t>(bytes)),
+          "memory of a rank");  // what pads heads stays zero
     return reinterpret_cast<Number*>(memory_.back().data());
 }
 
@@ -163,7 +156,8 @@ void Rank::take_caches() {
             net.snapshot_state = take<float>(sequences * net.snapshots * sizes.state());
             net.snapshot_input = take<float>(sequences * net.snapshots * sizes.channels());
             check(cudaMemset(net.state, 0, static_cast<std::size_t>(sequences * sizes.state()) * 4), "state");
-            check(cudaMemset(net.window, 0, static_cast<std::size_t>(sequences * (sizes.conv_kernel - 1) * sizes.channels()) * 4), "window");
+            check(cudaMemset(net.window, 0, static_cast<std::size_t>(sequences * (sizes.conv_kernel - 1) * sizes.channels()) * 4),
+                  "window");
             continue;
         }
         if (const auto* mla = std::get_if<model::MlaShape>(&layer.mixer)) {
@@ -223,8 +217,10 @@ void Rank::take_buffers() {
     best_sums_ = take<float>(m);
     attention_workspace_ = take<std::byte>(attention_workspace_bytes(static_cast<int>(m), static_cast<int>(widths.value_heads),
                                                                      static_cast<int>(widths.value_width), options_.max_length));
-    experts_workspace_ = take<std::byte>(experts_workspace_bytes(m * widths.chosen, widths.expert_width, static_cast<int>(widths.experts)));
-    dense_ = std::make_unique<DenseMath>(static_cast<int>(m), widths.matrix_columns, widths.matrix_rows, options_.precision, options_.dense);
+    experts_workspace_ =
+        take<std::byte>(experts_workspace_bytes(m * widths.chosen, widths.expert_width, static_cast<int>(widths.experts)));
+    dense_ = std::make_unique<DenseMath>(static_cast<int>(m), widths.matrix_columns, widths.matrix_rows, options_.precision,
+                                         options_.dense);
 }
 
 void Rank::clear(int slot) {
@@ -234,7 +230,8 @@ void Rank::clear(int slot) {
         const DeltaNetShape sizes =
             delta_net_shape(std::get<model::DeltaNetShape>(shape_->architecture.layers[i].mixer), attention_ranks());
         const std::int64_t window = (sizes.conv_kernel - 1) * sizes.channels();
-        check(cudaMemsetAsync(net.state + slot * sizes.state(), 0, static_cast<std::size_t>(sizes.state()) * 4, stream_), "clear");
+        check(cudaMemsetAsync(net.state + slot * sizes.state(), 0, static_cast<std::size_t>(sizes.state()) * 4, stream_),
+              "clear");
         check(cudaMemsetAsync(net.window + slot * window, 0, static_cast<std::size_t>(window) * 4, stream_), "clear");
     }
 }
@@ -297,12 +294,13 @@ void Rank::add_norm(const NormPlace& place) {
 
 void Rank::block_all_reduce() {
     if (communicator_ == nullptr) return;
-    const auto next = at_ + 1 < program_->size() ? plan_->operations[static_cast<std::size_t>((*program_)[at_ + 1].operation)].role
-                                                 : std::string_view{};
+    const auto next = at_ + 1 < program_->size()
+                          ? plan_->operations[static_cast<std::size_t>((*program_)[at_ + 1].operation)].role
+                          : std::string_view{};
     if (options_.fuse_norm && next.ends_with(".norm") && next != "delta_net.gated_norm") {
         const NormPlace place = norm_of(next, (*program_)[at_ + 1].layer);
-        communicator_->all_reduce_add_norm(index_, block_, hidden_, place.weight, m_, width_, epsilon(), normed_, width_, place.kept,
-                                           kept_stride(), stream_);
+        communicator_->all_reduce_add_norm(index_, block_, hidden_, place.weight, m_, width_, epsilon(), normed_, width_,
+                                           place.kept, kept_stride(), stream_);
         norm_done_ = true;
         return;
     }
@@ -330,8 +328,8 @@ void Rank::hand_over() {
     if (logits_to_host_ || (results_ == nullptr && !on_device_)) return;
     const bool gathered = communicator_ != nullptr && shape_->layout.tensor > 1;
     const std::int64_t vocabulary = gathered ? shape_->architecture.vocabulary : weights_.lm_head.rows;
-    cuda::best_tokens(gathered ? all_logits_ : logits_, view_.logits_count, vocabulary, vocabulary, 2, best_tokens_, best_values_, best_sums_,
-                stream_);
+    cuda::best_tokens(gathered ? all_logits_ : logits_, view_.logits_count, vocabulary, vocabulary, 2, best_tokens_, best_values_,
+                      best_sums_, stream_);
 }
 
 }  // namespace draftboard::backend::cuda

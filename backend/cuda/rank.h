@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One rank of a model on its GPU: executes the plan, operation by operation, with its share of the weights and caches. The counterpart of
-// cpu/rank.h, whose operations do the same in the same order; here each enqueues its kernels on the rank's stream, and a pass
-// is launched eagerly, in pieces between the attentions, or as one captured graph (LaunchMode). rank.cpp has what lies
+// One rank of a model on its GPU: executes the plan, operation by operation, with its share of the weights and caches. The
+// counterpart of cpu/rank.h, whose operations do the same in the same order; here each enqueues its kernels on the rank's stream,
+// and a pass is launched eagerly, in pieces between the attentions, or as one captured graph (LaunchMode). rank.cpp has what lies
 // outside of layers, rank_layers.cpp the layers, rank_launch.cpp graphs and times.
 //
 // The first time that a pass of some shape runs, it runs eagerly: modules are loaded and algorithms chosen outside of any
@@ -37,12 +37,12 @@ namespace draftboard::backend::cuda {
 struct RankOptions {
     int sequences = 1;
     std::int64_t max_length = 4096;
-    int max_rows = 256;             ///< of a pass
+    int max_rows = 256;  ///< of a pass
     Precision precision = Precision::fp32;
     CacheFormat cache = CacheFormat::fp32;
     DenseChoice dense = DenseChoice::few_rows;
     bool fuse_norm = true;
-    bool outputs_hidden = false;    ///< hidden states go to the host after every pass: a drafter reads them
+    bool outputs_hidden = false;  ///< hidden states go to the host after every pass: a drafter reads them
     LaunchModes launch;
 };
 
@@ -68,8 +68,8 @@ struct HostRows {
 
 /// A rank's share of a delta net.
 [[nodiscard]] inline DeltaNetShape delta_net_shape(const model::DeltaNetShape& shape, int ranks) {
-    return {static_cast<int>(shape.key_heads) / ranks, static_cast<int>(shape.value_heads) / ranks, static_cast<int>(shape.key_head_dim),
-            static_cast<int>(shape.value_head_dim), static_cast<int>(shape.conv_kernel)};
+    return {static_cast<int>(shape.key_heads) / ranks, static_cast<int>(shape.value_heads) / ranks,
+            static_cast<int>(shape.key_head_dim), static_cast<int>(shape.value_head_dim), static_cast<int>(shape.conv_kernel)};
 }
 
 class Rank;
@@ -86,8 +86,8 @@ struct PassKey {
     int sequences = 1;
     int tokens = 1;
     int logits_count = 1;
-    std::int64_t visible = 0;   ///< bucket
-    bool logits_to_host = true; ///< else the best two tokens of each row
+    std::int64_t visible = 0;    ///< bucket
+    bool logits_to_host = true;  ///< else the best two tokens of each row
     bool timed = false;
     bool routing = false;
     auto operator<=>(const PassKey&) const = default;
@@ -123,22 +123,24 @@ class Rank {
 
     [[nodiscard]] static model::Expected<Program<Rank>> compile(const model::Plan& plan, const ModelShape& shape);
 
-    /// Whether the next launch() of this shape needs a graph that is not there yet; capture() makes it. All ranks capture before any launches: a
-    /// rank that waits in a collective must not keep another one, on the same GPU, from making its graph.
+    /// Whether the next launch() of this shape needs a graph that is not there yet; capture() makes it. All ranks capture before
+    /// any launches: a rank that waits in a collective must not keep another one, on the same GPU, from making its graph.
     [[nodiscard]] bool wants_capture(const PassKey& key) const;
     void capture(const PassKey& key, const CompiledPass& pass);
     /// Enqueues the pass; its rows lie in HostRows already. Throws where CUDA refuses.
     void launch(const PassKey& key, const CompiledPass& pass);
-    /// Enqueues a pass whose words the device has laid out itself, on another rank's stream or this one's; nothing travels. Its best tokens are
-    /// chosen on every rank.
+    /// Enqueues a pass whose words the device has laid out itself, on another rank's stream or this one's; nothing travels. Its
+    /// best tokens are chosen on every rank.
     void enqueue_on_device(const PassKey& key, const CompiledPass& pass, const std::int32_t* words, cudaStream_t stream);
     [[nodiscard]] cudaStream_t stream() const { return stream_; }
     [[nodiscard]] const std::int32_t* best_tokens() const { return best_tokens_; }
     [[nodiscard]] const float* best_values() const { return best_values_; }
     [[nodiscard]] const float* best_sums() const { return best_sums_; }
-    [[nodiscard]] const float* features() const { return features_; }   ///< of the last pass: rows x feature layers x hidden
-    [[nodiscard]] const float* states() const { return shape_->kind == ModelKind::eagle3 ? hidden_ : normed_; }  ///< rows x hidden
-    [[nodiscard]] float* features_in() const { return features_in_; }   ///< of the next pass
+    [[nodiscard]] const float* features() const { return features_; }  ///< of the last pass: rows x feature layers x hidden
+    [[nodiscard]] const float* states() const {
+        return shape_->kind == ModelKind::eagle3 ? hidden_ : normed_;
+    }                                                                  ///< rows x hidden
+    [[nodiscard]] float* features_in() const { return features_in_; }  ///< of the next pass
     /// Waits for it. `times`: one entry an operation; empty: not wanted. Call on the thread of launch().
     [[nodiscard]] model::Expected<void> finish(std::span<OperationTime> times);
     /// Time of the commits before the last timed pass.
@@ -235,7 +237,8 @@ class Rank {
     void enqueue_end(const PassKey& key);
     void enqueue(const PassKey& key, const CompiledPass& pass, std::size_t first, std::size_t last);
     void mark(std::size_t index);
-    [[nodiscard]] CapturedPass::Piece capture_piece(const PassKey& key, const CompiledPass& pass, std::size_t first, std::size_t last);
+    [[nodiscard]] CapturedPass::Piece capture_piece(const PassKey& key, const CompiledPass& pass, std::size_t first,
+                                                    std::size_t last);
     [[nodiscard]] LaunchMode mode_of(const PassKey& key) const;
 
     const ModelShape* shape_;
@@ -244,35 +247,35 @@ class Rank {
     DeviceWeights weights_;
     Communicator* communicator_;
     const HostRows* host_rows_;
-    HostResults* results_;   ///< null on ranks other than 0
+    HostResults* results_;  ///< null on ranks other than 0
     cudaStream_t stream_ = nullptr;
     std::unique_ptr<DenseMath> dense_;
     double softmax_factor_ = 1;
     RotaryView rotary_;
-    std::vector<KeyValueCache> caches_;        // by layer; no keys where it has none
-    std::vector<DeltaNetCache> delta_nets_;    // by layer; no state where it has none
+    std::vector<KeyValueCache> caches_;      // by layer; no keys where it has none
+    std::vector<DeltaNetCache> delta_nets_;  // by layer; no state where it has none
     const KeyValueCache* caches_on_device_ = nullptr;
     int key_value_layers_ = 0;
 
     // Of the pass in progress.
     const Program<Rank>* program_ = nullptr;
     const model::Plan* plan_ = nullptr;
-    std::size_t at_ = 0;         // instruction
+    std::size_t at_ = 0;  // instruction
     PassView view_;
     std::int64_t visible_ = 0;
     model::Pass pass_ = model::Pass::decode;
     bool logits_to_host_ = true;
     bool routing_ = false;
-    bool on_device_ = false;     // its words were laid out by the device
-    bool norm_done_ = false;     // by the all-reduce before it
-    bool norms_queries_ = false; // q and k of the layer still to be normed
+    bool on_device_ = false;      // its words were laid out by the device
+    bool norm_done_ = false;      // by the all-reduce before it
+    bool norms_queries_ = false;  // q and k of the layer still to be normed
     int layer_ = -1;
     int m_ = 0;
     int moe_layer_ = 0;
     bool block_pending_ = false;
 
     std::map<PassKey, CapturedPass> captured_;
-    std::vector<cudaEvent_t> events_;          // of timed passes: one before each operation, one at the end, one before the commits
+    std::vector<cudaEvent_t> events_;  // of timed passes: one before each operation, one at the end, one before the commits
     bool capturing_ = false;
     std::int64_t commit_ns_ = 0;
     std::size_t timed_operations_ = 0;
@@ -280,7 +283,7 @@ class Rank {
     // Buffers, one row a token; fixed, because graphs keep them.
     std::vector<DeviceBuffer<std::byte>> memory_;
     std::int64_t taken_ = 0;
-    int width_ = 0;              // hidden
+    int width_ = 0;  // hidden
     std::int32_t* words_ = nullptr;
     float* features_in_ = nullptr;
     float* hidden_ = nullptr;
@@ -291,7 +294,7 @@ class Rank {
     float* latent_ = nullptr;
     float* query_ = nullptr;
     float* attended_ = nullptr;
-    float* padded_ = nullptr;    // attended, of heads that are no multiple of 8 numbers
+    float* padded_ = nullptr;  // attended, of heads that are no multiple of 8 numbers
     float* value_ = nullptr;
     float* activated_ = nullptr;
     float* convolved_ = nullptr;

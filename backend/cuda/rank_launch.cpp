@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a pass is launched: eagerly, in captured pieces, or as one graph; and how its operations are timed.
 //
-// A pass is: one copy of its block of words (and features) to the device, the commits that wait, the program, one copy of its results to
-// the host. In a timed pass an event stands before each operation, inside of the graph where there is one.
+// A pass is: one copy of its block of words (and features) to the device, the commits that wait, the program, one copy of its
+// results to the host. In a timed pass an event stands before each operation, inside of the graph where there is one.
 #include <utility>
 
 #include "backend/cuda/check.h"
@@ -36,13 +36,14 @@ void Rank::mark(std::size_t index) {
 
 void Rank::enqueue_begin(const PassKey& key) {
     const PassBlock block(key.sequences, key.tokens, key.logits_count, options_.sequences);
-    check(cudaMemcpyAsync(words_, host_rows_->words.data(), static_cast<std::size_t>(block.words()) * 4, cudaMemcpyHostToDevice, stream_),
+    check(cudaMemcpyAsync(words_, host_rows_->words.data(), static_cast<std::size_t>(block.words()) * 4, cudaMemcpyHostToDevice,
+                          stream_),
           "rows of a pass");
     if (shape_->kind != ModelKind::model) {
         const bool first = key.pass == model::Pass::draft_extend || key.pass == model::Pass::prefill;
         const std::int64_t width = shape_->kind == ModelKind::eagle3 && first ? weights_.fusion->projection.columns : width_;
-        check(cudaMemcpyAsync(features_in_, host_rows_->features.data(), static_cast<std::size_t>(m_ * width) * 4, cudaMemcpyHostToDevice,
-                              stream_),
+        check(cudaMemcpyAsync(features_in_, host_rows_->features.data(), static_cast<std::size_t>(m_ * width) * 4,
+                              cudaMemcpyHostToDevice, stream_),
               "features of a pass");
     }
     if (key.timed) mark(0);
@@ -67,7 +68,8 @@ void Rank::enqueue_end(const PassKey& key) {
     if (key.timed) mark(program_->size() + 1);
     if (results_ == nullptr) return;
     const auto to_host = [&](void* to, const void* from, std::int64_t numbers) {
-        check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(numbers) * 4, cudaMemcpyDeviceToHost, stream_), "results of a pass");
+        check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(numbers) * 4, cudaMemcpyDeviceToHost, stream_),
+              "results of a pass");
     };
     const std::int64_t rows = key.logits_count;
     if (key.logits_to_host) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of a rank: mixers and feed-forward, in the order of cpu/rank_attention.cpp and cpu/rank_feed_forward.cpp. Bytes and flops of
-// each operation stand in docs/plan.md; the kernels' own in their headers.
+// The layers of a rank: mixers and feed-forward, in the order of cpu/rank_attention.cpp and cpu/rank_feed_forward.cpp. Bytes and
+// flops of each operation stand in docs/plan.md; the kernels' own in their headers.
 #include <cmath>
 #include <utility>
 
@@ -15,7 +15,8 @@ namespace draftboard::backend::cuda {
 void Rank::project(const DeviceProjection& projection, const float* x, std::int64_t x_stride, float* y) {
     std::int64_t at = 0;
     for (const DeviceMatrix& part : projection.parts) {
-        dense_->matmul(x, m_, x_stride, part, projection.bias == nullptr ? nullptr : projection.bias + at, y + at, projection.rows, stream_);
+        dense_->matmul(x, m_, x_stride, part, projection.bias == nullptr ? nullptr : projection.bias + at, y + at,
+                       projection.rows, stream_);
         at += part.rows;
     }
 }
@@ -75,8 +76,8 @@ void Rank::absorb_q() {
     std::int64_t stride = 0;
     const float* q = mla_queries(stride);
     head_columns_matmul(q, m_, heads, stride, shape.qk_nope_head_dim + shape.qk_rope_head_dim, mixer<DeviceMla>().kv_b,
-                        static_cast<int>(shape.qk_nope_head_dim + shape.v_head_dim), 0, static_cast<int>(shape.qk_nope_head_dim), query_,
-                        heads * width, width, stream_);
+                        static_cast<int>(shape.qk_nope_head_dim + shape.v_head_dim), 0, static_cast<int>(shape.qk_nope_head_dim),
+                        query_, heads * width, width, stream_);
 }
 
 void Rank::mla_rope_cache() {
@@ -94,8 +95,8 @@ void Rank::mla_rope_cache() {
 
 void Rank::mla() {
     const auto& shape = mixer_shape<model::MlaShape>();
-    const auto scale = static_cast<float>(
-        softmax_factor_ / std::sqrt(static_cast<double>(shape.qk_nope_head_dim + shape.qk_rope_head_dim)));
+    const auto scale =
+        static_cast<float>(softmax_factor_ / std::sqrt(static_cast<double>(shape.qk_nope_head_dim + shape.qk_rope_head_dim)));
     attend_mla(view_, query_, shape.heads / attention_ranks(), static_cast<int>(shape.kv_lora_rank),
                static_cast<int>(shape.qk_rope_head_dim), scale, caches_[static_cast<std::size_t>(layer_)], visible_, attended_,
                attention_workspace_, stream_);
@@ -106,7 +107,8 @@ void Rank::absorb_v() {
     const int heads = shape.heads / attention_ranks();
     head_rows_matmul(attended_, m_, heads, heads * std::int64_t{shape.kv_lora_rank}, shape.kv_lora_rank, mixer<DeviceMla>().kv_b,
                      static_cast<int>(shape.qk_nope_head_dim + shape.v_head_dim), static_cast<int>(shape.qk_nope_head_dim),
-                     static_cast<int>(shape.v_head_dim), value_, heads * std::int64_t{shape.v_head_dim}, shape.v_head_dim, stream_);
+                     static_cast<int>(shape.v_head_dim), value_, heads * std::int64_t{shape.v_head_dim}, shape.v_head_dim,
+                     stream_);
 }
 
 void Rank::mla_o_proj() {
@@ -142,8 +144,8 @@ void Rank::qk_norm() { norms_queries_ = true; }  // by the kernel that rotates t
 void Rank::gqa_rope_cache() {
     const auto& weights = mixer<DeviceGqa>();
     const bool norms = std::exchange(norms_queries_, false);
-    cuda::gqa_rope_cache(view_, projected_, gqa_rows(), norms ? weights.q_norm : nullptr, norms ? weights.k_norm : nullptr, rotary_, query_,
-                         caches_[static_cast<std::size_t>(layer_)], stream_);
+    cuda::gqa_rope_cache(view_, projected_, gqa_rows(), norms ? weights.q_norm : nullptr, norms ? weights.k_norm : nullptr,
+                         rotary_, query_, caches_[static_cast<std::size_t>(layer_)], stream_);
 }
 
 void Rank::gqa() {
@@ -151,8 +153,8 @@ void Rank::gqa() {
     const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(rows.dim)));
     const bool padded = rows.slot_dim != rows.dim;
     float* output = padded ? padded_ : attended_;
-    attend_gqa(view_, query_, rows.heads, rows.kv_heads, rows.slot_dim, scale, caches_[static_cast<std::size_t>(layer_)], visible_, output,
-               attention_workspace_, stream_);
+    attend_gqa(view_, query_, rows.heads, rows.kv_heads, rows.slot_dim, scale, caches_[static_cast<std::size_t>(layer_)],
+               visible_, output, attention_workspace_, stream_);
     if (padded) copy_rows(padded_, rows.slot_dim, m_ * rows.heads, rows.dim, attended_, rows.dim, stream_);
 }
 
@@ -174,15 +176,16 @@ void Rank::delta_net_in_proj() { project(mixer<DeviceDeltaNet>().in_proj, normed
 
 void Rank::delta_net_core() {
     const auto& weights = mixer<DeviceDeltaNet>();
-    delta_net(view_, delta_net_shape(mixer_shape<model::DeltaNetShape>(), attention_ranks()), projected_, weights.in_proj.rows, weights.conv,
-              weights.a_log, weights.dt_bias, delta_nets_[static_cast<std::size_t>(layer_)], convolved_, attended_, stream_);
+    delta_net(view_, delta_net_shape(mixer_shape<model::DeltaNetShape>(), attention_ranks()), projected_, weights.in_proj.rows,
+              weights.conv, weights.a_log, weights.dt_bias, delta_nets_[static_cast<std::size_t>(layer_)], convolved_, attended_,
+              stream_);
 }
 
 void Rank::delta_net_gated_norm() {
     const auto& weights = mixer<DeviceDeltaNet>();
     const DeltaNetShape shape = delta_net_shape(mixer_shape<model::DeltaNetShape>(), attention_ranks());
-    gated_rms_norm(attended_, projected_ + shape.channels(), weights.in_proj.rows, weights.norm, m_, shape.value_heads, shape.value_dim,
-                   epsilon(), stream_);
+    gated_rms_norm(attended_, projected_ + shape.channels(), weights.in_proj.rows, weights.norm, m_, shape.value_heads,
+                   shape.value_dim, epsilon(), stream_);
 }
 
 void Rank::delta_net_out_proj() {
@@ -237,9 +240,10 @@ void Rank::top_k() {
 
 void Rank::experts() {
     const int k = static_cast<int>(
-        std::get<model::MoeFeedForward>(shape_->architecture.layers[static_cast<std::size_t>(layer_)].feed_forward).experts_per_token);
-    run_experts(normed_, m_, width_, std::get<DeviceMoe>(layer().feed_forward).experts, chosen_, k, expert_outputs_, experts_workspace_,
-                stream_);
+        std::get<model::MoeFeedForward>(shape_->architecture.layers[static_cast<std::size_t>(layer_)].feed_forward)
+            .experts_per_token);
+    run_experts(normed_, m_, width_, std::get<DeviceMoe>(layer().feed_forward).experts, chosen_, k, expert_outputs_,
+                experts_workspace_, stream_);
 }
 
 void Rank::shared_gate_up_proj() {
@@ -258,9 +262,10 @@ void Rank::shared_down_proj() {
 void Rank::combine() {
     const auto& weights = std::get<DeviceMoe>(layer().feed_forward);
     const int k = static_cast<int>(
-        std::get<model::MoeFeedForward>(shape_->architecture.layers[static_cast<std::size_t>(layer_)].feed_forward).experts_per_token);
-    cuda::combine(expert_outputs_, chosen_weights_, m_, k, width_, weights.shared ? shared_ : nullptr, weights.shared_gate != nullptr ? shared_gate_ : nullptr,
-                  block_, stream_);
+        std::get<model::MoeFeedForward>(shape_->architecture.layers[static_cast<std::size_t>(layer_)].feed_forward)
+            .experts_per_token);
+    cuda::combine(expert_outputs_, chosen_weights_, m_, k, width_, weights.shared ? shared_ : nullptr,
+                  weights.shared_gate != nullptr ? shared_gate_ : nullptr, block_, stream_);
     block_pending_ = true;
 }
 

@@ -6,8 +6,8 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda/check.h"
-#include "backend/cuda/launch_ahead.cuh"
 #include "backend/cuda/experts.h"
+#include "backend/cuda/launch_ahead.cuh"
 
 namespace draftboard::backend::cuda {
 
@@ -192,10 +192,11 @@ void combine(const float* expert_outputs, const float* weights, int m, int k, st
     };
     if (hidden % 4 == 0 && aligned(expert_outputs) && aligned(shared) && aligned(block)) {
         launch_ahead("combine", combine_kernel<float4>, dim3(grid(hidden / 4)), kCombineThreads, 0, stream,
-            reinterpret_cast<const float4*>(expert_outputs), weights, k, hidden / 4, reinterpret_cast<const float4*>(shared),
-            shared_gate, reinterpret_cast<float4*>(block));
+                     reinterpret_cast<const float4*>(expert_outputs), weights, k, hidden / 4,
+                     reinterpret_cast<const float4*>(shared), shared_gate, reinterpret_cast<float4*>(block));
     } else {
-        launch_ahead("combine", combine_kernel<float>, dim3(grid(hidden)), kCombineThreads, 0, stream, expert_outputs, weights, k, hidden, shared, shared_gate, block);
+        launch_ahead("combine", combine_kernel<float>, dim3(grid(hidden)), kCombineThreads, 0, stream, expert_outputs, weights, k,
+                     hidden, shared, shared_gate, block);
     }
     check_launch("combine_kernel");
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Leave for a kernel to take more than 48 KB of dynamic shared memory. The limit is a property of the kernel, shared by all threads of the
-// process, and is looked at by launches and again when a graph is made of them: so it is only ever raised, to the most that the
-// device gives, and never set to what one launch happens to need.
+// Leave for a kernel to take more than 48 KB of dynamic shared memory. The limit is a property of the kernel, shared by all
+// threads of the process, and is looked at by launches and again when a graph is made of them: so it is only ever raised, to the
+// most that the device gives, and never set to what one launch happens to need.
 
 #include <cuda_runtime_api.h>
 

@@ -195,16 +195,20 @@ void embed(const DeviceMatrix& table, std::int64_t first_token, const std::int32
     const dim3 grid(static_cast<unsigned>((units + kEmbedThreads - 1) / kEmbedThreads), static_cast<unsigned>(m));
     switch (table.format) {
         case Stored::bf16:
-            launch_ahead("embed", embed_kernel<Stored::bf16>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids, output);
+            launch_ahead("embed", embed_kernel<Stored::bf16>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids,
+                         output);
             break;
         case Stored::fp32:
-            launch_ahead("embed", embed_kernel<Stored::fp32>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids, output);
+            launch_ahead("embed", embed_kernel<Stored::fp32>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids,
+                         output);
             break;
         case Stored::fp8_e4m3:
-            launch_ahead("embed", embed_kernel<Stored::fp8_e4m3>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids, output);
+            launch_ahead("embed", embed_kernel<Stored::fp8_e4m3>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids,
+                         output);
             break;
         case Stored::int4:
-            launch_ahead("embed", embed_kernel<Stored::int4>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids, output);
+            launch_ahead("embed", embed_kernel<Stored::int4>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids,
+                         output);
             break;
     }
     check_launch("embed_kernel");

@@ -38,7 +38,7 @@ inline InferenceSettings settings_of(const std::string& name, DraftMethod method
 
 /// Greedy continuation of each prompt by `count` tokens.
 inline std::vector<std::vector<int>> continuations(Inference& inference, const std::vector<std::string>& prompts, int count,
-                                            AcceptanceCounter* acceptance = nullptr) {
+                                                   AcceptanceCounter* acceptance = nullptr) {
     LoopOptions options;
     options.fused = inference.fused_cycle();
     DecodeLoop loop(inference.target(), inference.drafter(), options);

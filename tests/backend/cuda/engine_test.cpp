@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU engine against the reference fixtures of tests/reference (made by Hugging Face transformers), against the CPU engine, and
-// against itself in other layouts, launch modes and in pieces. Without a GPU these tests are skipped.
+// The GPU engine against the reference fixtures of tests/reference (made by Hugging Face transformers), against the CPU engine,
+// and against itself in other layouts, launch modes and in pieces. Without a GPU these tests are skipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,9 +87,12 @@ TEST_P(GpuFamily, Gives_the_logits_of_transformers_and_of_the_CPU_engine) {
             forward(*gpu.target, Pass::verify, fixture.integers("tree_tokens"), fixture.integers("tree_parents")),
             fixture.floats("tree_logits"));
         gpu.target->discard(0);
-        const double decode = share_of_tolerance(decode_all(*gpu.target, fixture.integers("decode_ids")), fixture.floats("decode_logits"));
-        std::printf("%-28s ranks %d  error as a share of the tolerance: prompt %.4f prefill %.4f tree %.4f decode %.4f, beside the CPU %.4f\n",
-                    GetParam().c_str(), ranks, all_rows, last_row, tree, decode, beside_cpu);
+        const double decode =
+            share_of_tolerance(decode_all(*gpu.target, fixture.integers("decode_ids")), fixture.floats("decode_logits"));
+        std::printf(
+            "%-28s ranks %d  error as a share of the tolerance: prompt %.4f prefill %.4f tree %.4f decode %.4f, beside the CPU "
+            "%.4f\n",
+            GetParam().c_str(), ranks, all_rows, last_row, tree, decode, beside_cpu);
         EXPECT_LE(all_rows, 1.0);
         EXPECT_LE(last_row, 1.0);
         EXPECT_LE(tree, 1.0);
@@ -114,8 +117,8 @@ TEST_P(GpuFamily, Chooses_the_experts_of_transformers) {
 }
 
 TEST_P(GpuFamily, Verifies_rows_exactly_as_it_decodes_them_in_every_launch_mode) {
-    // One pass over the rows gives bit for bit what single steps give; eager, in pieces and as a graph alike. The first run of a shape is
-    // eager whatever the mode, so each is run three times.
+    // One pass over the rows gives bit for bit what single steps give; eager, in pieces and as a graph alike. The first run of a
+    // shape is eager whatever the mode, so each is run three times.
     const Fixture fixture = load(GetParam());
     const std::vector<int> prompt = fixture.integers("prompt_ids");
     const std::vector<int> tokens = fixture.integers("decode_ids");
@@ -205,7 +208,8 @@ TEST_P(GpuFamily, Spreads_experts_over_ranks_with_the_same_result) {
     Made spread = make(cuda_engines(spread_settings), fixture.checkpoint);
     ASSERT_NE(spread.target, nullptr);
     const std::vector<int> prompt = fixture.integers("prompt_ids");
-    EXPECT_LE(share_of_tolerance(forward(*spread.target, Pass::verify, prompt), forward(*alone.target, Pass::verify, prompt)), 0.1);
+    EXPECT_LE(share_of_tolerance(forward(*spread.target, Pass::verify, prompt), forward(*alone.target, Pass::verify, prompt)),
+              0.1);
 }
 
 /// Median over rows of |got - expected| / |expected|.
@@ -226,8 +230,8 @@ double median_row_error(const std::vector<float>& got, const std::vector<float>&
 }
 
 TEST_P(GpuFamily, Runs_in_bf16_within_the_error_of_bf16) {
-    // Inputs of matrices rounded to 8 bits: relative errors of 2^-9 each, which add up over a few layers to a percent or so. Where rounding
-    // turns the choice of an expert a row is another function's, so the median row is what counts.
+    // Inputs of matrices rounded to 8 bits: relative errors of 2^-9 each, which add up over a few layers to a percent or so.
+    // Where rounding turns the choice of an expert a row is another function's, so the median row is what counts.
     const Fixture fixture = load(GetParam());
     CudaSettings settings = settings_of(1);
     settings.bf16_activations = true;
@@ -270,26 +274,31 @@ TEST(GpuDrafter, Drafts_as_the_CPU_engine_from_the_targets_states) {
         for (const int ranks : {1, 2}) {
             std::vector<std::vector<float>> logits;  // of the devices, in order
             for (const bool on_gpu : {false, true}) {
-                Made made = make(on_gpu ? cuda_engines(settings_of(ranks)) : cpu::cpu_engines({ranks}), fixture.checkpoint, wanted);
+                Made made =
+                    make(on_gpu ? cuda_engines(settings_of(ranks)) : cpu::cpu_engines({ranks}), fixture.checkpoint, wanted);
                 ASSERT_NE(made.target, nullptr);
                 EngineRequest own = request();
-                auto drafter = eagle3 ? made.engines->eagle3(*head, speculation, own) : made.engines->mtp(fixture.checkpoint, speculation, own);
+                auto drafter = eagle3 ? made.engines->eagle3(*head, speculation, own)
+                                      : made.engines->mtp(fixture.checkpoint, speculation, own);
                 ASSERT_TRUE(drafter.has_value()) << drafter.error().to_text();
                 ForwardOutput output;
                 (void)forward(*made.target, Pass::verify, fixture.integers("prompt_ids"), {}, {}, &output);
                 const std::string name = eagle3 ? "eagle3" : "mtp";
                 const std::vector<float> features = eagle3 ? output.features : output.hidden;
-                std::vector<float> of_device = forward(**drafter, Pass::draft_extend, fixture.integers(name + "_input_ids"), {}, features, &output);
+                std::vector<float> of_device =
+                    forward(**drafter, Pass::draft_extend, fixture.integers(name + "_input_ids"), {}, features, &output);
                 const auto hidden = static_cast<std::ptrdiff_t>((*drafter)->hidden());
                 for (const int token : fixture.integers(name + "_step_tokens")) {
-                    const std::vector<float> row =
-                        forward(**drafter, Pass::draft, {token}, {}, {output.hidden.end() - hidden, output.hidden.end()}, &output);
+                    ASSERT_GE(static_cast<std::ptrdiff_t>(output.hidden.size()), hidden);
+                    const std::vector<float> row = forward(**drafter, Pass::draft, {token}, {},
+                                                           {output.hidden.end() - hidden, output.hidden.end()}, &output);
                     of_device.insert(of_device.end(), row.begin(), row.end());
                 }
                 logits.push_back(std::move(of_device));
             }
             const double share = share_of_tolerance(logits[1], logits[0]);
-            std::printf("%-28s ranks %d  drafter's error beside the CPU as a share of the tolerance: %.4f\n", family.c_str(), ranks, share);
+            std::printf("%-28s ranks %d  drafter's error beside the CPU as a share of the tolerance: %.4f\n", family.c_str(),
+                        ranks, share);
             EXPECT_LE(share, 1.0);
         }
     }

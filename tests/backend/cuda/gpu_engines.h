@@ -11,8 +11,8 @@
 
 namespace draftboard::backend::cuda {
 
-/// Ranks that share a GPU need a hardware queue for each of their streams, and kernels that are loaded already (cuda/engine.cpp); the variables
-/// are read when CUDA starts.
+/// Ranks that share a GPU need a hardware queue for each of their streams, and kernels that are loaded already (cuda/engine.cpp);
+/// the variables are read when CUDA starts.
 inline int gpus() {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);

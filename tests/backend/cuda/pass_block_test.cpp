@@ -96,7 +96,8 @@ TEST(PassBlock, Never_needs_more_words_than_it_says) {
         for (int rows : {1, 16, 256}) {
             for (int sequences = 1; sequences <= std::min(rows, capacity); ++sequences) {
                 const int tokens = rows / sequences;
-                EXPECT_LE(PassBlock(sequences, tokens, sequences * tokens, capacity).words(), PassBlock::most_words(rows, capacity))
+                EXPECT_LE(PassBlock(sequences, tokens, sequences * tokens, capacity).words(),
+                          PassBlock::most_words(rows, capacity))
                     << sequences << " x " << tokens << " of " << capacity;
             }
         }
@@ -115,7 +116,8 @@ TEST(DeviceAffinity, Reads_the_kernels_lists_of_cores) {
     ASSERT_TRUE(cores.has_value());
     EXPECT_EQ(CPU_COUNT(&*cores), 4);
     EXPECT_TRUE(CPU_ISSET(8, &*cores));
-    for (const char* wrong : {"", "\n", "a", "3-1", "1-", "1;2", "-4", "99999999", "1,,2"}) EXPECT_FALSE(parse_core_list(wrong)) << wrong;
+    for (const char* wrong : {"", "\n", "a", "3-1", "1-", "1;2", "-4", "99999999", "1,,2"})
+        EXPECT_FALSE(parse_core_list(wrong)) << wrong;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped models on the GPU engine: the texts that transformers and the CPU engine write, whatever the drafter, the launch mode, the
-// number of ranks and the collective. Without a GPU these tests are skipped.
+// The shipped models on the GPU engine: the texts that transformers and the CPU engine write, whatever the drafter, the launch
+// mode, the number of ranks and the collective. Without a GPU these tests are skipped.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,19 +22,24 @@ struct GpuCase {
     bool fused = true;  ///< whole cycles on the GPU, where the launch mode and the drafter allow
 };
 
+InferenceSettings settings_of(const GpuCase& tried, int batch) {
+    InferenceSettings settings = settings_of(tried.model, tried.method, tried.steps, tried.ranks);
+    settings.top_k = tried.top_k;
+    settings.batch = batch;
+    settings.device = Device::cuda;
+    settings.cuda = cuda::settings_of(tried.ranks);
+    settings.cuda.launch = {tried.launch, tried.launch, tried.launch};
+    settings.cuda.fused_cycles = tried.fused;
+    return settings;
+}
+
 class TrainedModelOnGpu : public testing::TestWithParam<GpuCase> {};
 
 TEST_P(TrainedModelOnGpu, Continues_greedily_as_transformers_does) {
     if (cuda::gpus() == 0) GTEST_SKIP() << "no GPU";
     const GpuCase& tried = GetParam();
     const model::Json reference = read_json(kSource + "/tests/fixtures/trained/" + tried.model + ".json");
-    InferenceSettings settings = settings_of(tried.model, tried.method, tried.steps, tried.ranks);
-    settings.top_k = tried.top_k;
-    settings.device = Device::cuda;
-    settings.cuda = cuda::settings_of(tried.ranks);
-    settings.cuda.launch = {tried.launch, tried.launch, tried.launch};
-    settings.cuda.fused_cycles = tried.fused;
-    auto inference = Inference::open(settings);
+    auto inference = Inference::open(settings_of(tried, 1));
     ASSERT_TRUE(inference.has_value()) << inference.error().to_text();
     std::vector<std::string> prompts;
     for (const auto& entry : reference.at("cases")) prompts.push_back(entry.at("prompt").get<std::string>());
@@ -47,8 +52,9 @@ TEST_P(TrainedModelOnGpu, Continues_greedily_as_transformers_does) {
 
 std::string gpu_name_of(const testing::TestParamInfo<GpuCase>& instance) {
     const GpuCase& tried = instance.param;
-    std::string name = tried.model + "_" + std::string(to_name(tried.method)) + "_steps_" + std::to_string(tried.steps) + "_top_" +
-                       std::to_string(tried.top_k) + "_ranks_" + std::to_string(tried.ranks) + "_" + std::string(to_name(tried.launch)) + (tried.fused ? "" : "_by_pass");
+    std::string name = tried.model + "_" + std::string(to_name(tried.method)) + "_steps_" + std::to_string(tried.steps) +
+                       "_top_" + std::to_string(tried.top_k) + "_ranks_" + std::to_string(tried.ranks) + "_" +
+                       std::string(to_name(tried.launch)) + (tried.fused ? "" : "_by_pass");
     for (char& letter : name) letter = letter == '-' ? '_' : letter;
     return name;
 }
@@ -56,34 +62,30 @@ std::string gpu_name_of(const testing::TestParamInfo<GpuCase>& instance) {
 using cuda::LaunchMode;
 INSTANTIATE_TEST_SUITE_P(
     Loop, TrainedModelOnGpu,
-    testing::Values(GpuCase{"tiny-kimi", DraftMethod::none, 1, 1}, GpuCase{"tiny-kimi", DraftMethod::none, 1, 1, 1, LaunchMode::eager},
-                    GpuCase{"tiny-kimi", DraftMethod::none, 1, 2}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 1},
-                    GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 1, 1, LaunchMode::piecewise}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 3, 2},
-                    GpuCase{"tiny-kimi", DraftMethod::eagle3, 3, 1, 3}, GpuCase{"tiny-kimi", DraftMethod::ngram, 4, 1},
-                    GpuCase{"tiny-kimi", DraftMethod::none, 1, 1, 1, LaunchMode::full, false},
-                    GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 2, 1, LaunchMode::full, false},
-                    GpuCase{"tiny-kimi", DraftMethod::eagle3, 1, 1}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 2, 1},
-                    GpuCase{"tiny-qwen", DraftMethod::mtp, 1, 2}, GpuCase{"tiny-qwen", DraftMethod::mtp, 3, 1, 1, LaunchMode::full, false},
-                    GpuCase{"tiny-qwen", DraftMethod::none, 1, 1}, GpuCase{"tiny-qwen", DraftMethod::none, 1, 2},
-                    GpuCase{"tiny-qwen", DraftMethod::mtp, 4, 1}, GpuCase{"tiny-qwen", DraftMethod::mtp, 2, 2},
-                    GpuCase{"tiny-qwen", DraftMethod::mtp, 2, 1, 2}, GpuCase{"tiny-qwen", DraftMethod::mtp, 4, 1, 1, LaunchMode::piecewise},
-                    GpuCase{"tiny-qwen", DraftMethod::ngram, 3, 2}),
+    testing::Values(
+        GpuCase{"tiny-kimi", DraftMethod::none, 1, 1}, GpuCase{"tiny-kimi", DraftMethod::none, 1, 1, 1, LaunchMode::eager},
+        GpuCase{"tiny-kimi", DraftMethod::none, 1, 2}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 1},
+        GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 1, 1, LaunchMode::piecewise},
+        GpuCase{"tiny-kimi", DraftMethod::eagle3, 3, 2}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 3, 1, 3},
+        GpuCase{"tiny-kimi", DraftMethod::ngram, 4, 1}, GpuCase{"tiny-kimi", DraftMethod::none, 1, 1, 1, LaunchMode::full, false},
+        GpuCase{"tiny-kimi", DraftMethod::eagle3, 4, 2, 1, LaunchMode::full, false},
+        GpuCase{"tiny-kimi", DraftMethod::eagle3, 1, 1}, GpuCase{"tiny-kimi", DraftMethod::eagle3, 2, 1},
+        GpuCase{"tiny-qwen", DraftMethod::mtp, 1, 2}, GpuCase{"tiny-qwen", DraftMethod::mtp, 3, 1, 1, LaunchMode::full, false},
+        GpuCase{"tiny-qwen", DraftMethod::none, 1, 1}, GpuCase{"tiny-qwen", DraftMethod::none, 1, 2},
+        GpuCase{"tiny-qwen", DraftMethod::mtp, 4, 1}, GpuCase{"tiny-qwen", DraftMethod::mtp, 2, 2},
+        GpuCase{"tiny-qwen", DraftMethod::mtp, 2, 1, 2}, GpuCase{"tiny-qwen", DraftMethod::mtp, 4, 1, 1, LaunchMode::piecewise},
+        GpuCase{"tiny-qwen", DraftMethod::ngram, 3, 2}),
     gpu_name_of);
 
 TEST_P(TrainedModelOnGpu, Writes_the_same_texts_in_a_batch) {
-    // Four sequences at once, of which one after the other ends and another takes its slot: each text is the one that it is alone.
+    // Four sequences at once, of which one after the other ends and another takes its slot: each text is the one that it is
+    // alone.
     if (cuda::gpus() == 0) GTEST_SKIP() << "no GPU";
     const GpuCase& tried = GetParam();
-    InferenceSettings settings = settings_of(tried.model, tried.method, tried.steps, tried.ranks);
-    settings.top_k = tried.top_k;
-    settings.batch = 4;
-    settings.device = Device::cuda;
-    settings.cuda = cuda::settings_of(tried.ranks);
-    settings.cuda.launch = {tried.launch, tried.launch, tried.launch};
-    settings.cuda.fused_cycles = tried.fused;
-    auto inference = Inference::open(settings);
+    auto inference = Inference::open(settings_of(tried, 4));
     ASSERT_TRUE(inference.has_value()) << inference.error().to_text();
-    const std::vector<std::string> prompts{"def main(", "import os\n", "The quick brown", "{\"name\": ", "class A:\n    def", "for i in range("};
+    const std::vector<std::string> prompts{"def main(",   "import os\n",       "The quick brown",
+                                           "{\"name\": ", "class A:\n    def", "for i in range("};
     const auto run = [&](int batch) {
         LoopOptions options;
         options.batch = batch;

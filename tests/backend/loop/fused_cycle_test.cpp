@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decode loop with a device that runs whole cycles: the same tokens and the same acceptance as when the loop drives each pass.
+// The decode loop with a device that runs whole cycles: the same tokens and the same acceptance as when the loop drives each
+// pass.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -20,7 +21,9 @@ struct Ran {
     bool empty = false;
 };
 
-DrafterReads reads_of(ToyMethod method) { return method == ToyMethod::eagle3_chain ? DrafterReads::features : DrafterReads::hidden; }
+DrafterReads reads_of(ToyMethod method) {
+    return method == ToyMethod::eagle3_chain ? DrafterReads::features : DrafterReads::hidden;
+}
 
 std::vector<Request> some_requests() {
     std::vector<Request> requests;
@@ -62,7 +65,8 @@ TEST(FusedCycle, Changes_neither_tokens_nor_acceptance_whatever_the_batch) {
                 setup.steps = steps;
                 const Ran by_pass = run(method, setup, false, some_requests());
                 const Ran whole = run(method, setup, true, some_requests());
-                const std::string place = to_text(method) + ", capacity " + std::to_string(capacity) + ", steps " + std::to_string(steps);
+                const std::string place =
+                    to_text(method) + ", capacity " + std::to_string(capacity) + ", steps " + std::to_string(steps);
                 for (std::size_t i = 0; i < by_pass.results.size(); ++i) {
                     EXPECT_EQ(whole.results[i].tokens, by_pass.results[i].tokens) << place << ", request " << i;
                     EXPECT_EQ(whole.results[i].finish, by_pass.results[i].finish) << place;

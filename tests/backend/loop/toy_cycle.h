@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A device that runs whole greedy cycles (fused_cycle.h), played by the toy models: what a GPU does in one launch, step by step, and with the
-// same promises. It checks that the loop keeps its own: nothing is begun twice, nothing is left in flight, texts have room.
+// A device that runs whole greedy cycles (fused_cycle.h), played by the toy models: what a GPU does in one launch, step by step,
+// and with the same promises. It checks that the loop keeps its own: nothing is begun twice, nothing is left in flight, texts
+// have room.
 
 #include <gtest/gtest.h>
 
@@ -63,9 +64,9 @@ class ToyCycle final : public FusedCycle {
    private:
     struct Sequence {
         int slot = 0;
-        std::vector<int> rows;          ///< root and drafts of the next verify pass
-        std::vector<int> kept;          ///< tokens that the last one kept, which the drafter has not committed yet
-        std::vector<float> features;    ///< of all rows of the last verify pass
+        std::vector<int> rows;        ///< root and drafts of the next verify pass
+        std::vector<int> kept;        ///< tokens that the last one kept, which the drafter has not committed yet
+        std::vector<float> features;  ///< of all rows of the last verify pass
         std::vector<float> hidden;
     };
 
@@ -89,7 +90,8 @@ class ToyCycle final : public FusedCycle {
     CycleOutcome cycle(Sequence& sequence) {
         ForwardOutput output;
         const bool plain = width_ == 1;
-        EXPECT_TRUE(target_->forward(batch_of(plain ? model::Pass::decode : model::Pass::verify, sequence.slot, sequence.rows), {}, output));
+        EXPECT_TRUE(target_->forward(batch_of(plain ? model::Pass::decode : model::Pass::verify, sequence.slot, sequence.rows),
+                                     {}, output));
         CycleOutcome outcome;
         for (std::size_t row = 0; row < sequence.rows.size(); ++row) {
             outcome.choices.push_back(greedy_choice(output, row, static_cast<std::size_t>(target_->vocabulary())));

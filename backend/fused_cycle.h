@@ -7,8 +7,7 @@
 //   begin   takes over sequences whose proposal is made, launches the first cycle
 //   step    waits for the cycle in flight, launches the next unless told otherwise, gives the tokens of the one that is done
 //   leave   hands sequences back as they would stand after a cycle of the loop's own: the target's rows committed, the drafter
-//   yet to
-//           observe the rows of the last one. Only when nothing is in flight.
+//           yet to observe the rows of the last one. Only when nothing is in flight.
 //
 // Between begin and leave nobody else may run or commit these sequences; clearing one that is finished is allowed.
 // Chains only, greedy only: the tokens are those that the loop would choose.

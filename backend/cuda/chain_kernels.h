@@ -8,8 +8,7 @@
 // root and the accepted drafts):
 //   verify   committed + k, positions from there; root = the target's own token; commits its k rows when it runs next
 //   extend   its rows are the k tokens that the target has just chosen, each beside the target's state at the row before, the
-//   last
-//            repeated to fill the width; logits at row k - 1
+//            last repeated to fill the width; logits at row k - 1
 //   drafts   on drafted + k rows; the first commits the extend pass's k rows; without further steps the next extend pass does
 
 #include <cstdint>

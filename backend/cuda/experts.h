@@ -3,11 +3,9 @@
 // Routing and the grouped experts of one MoE layer, for few tokens:
 //
 //   route          logits -> k experts a row with their weights; the rules of cpu/route.cpp (softmax or sigmoid, correction bias,
-//   groups,
-//                  normalisation, scaling; ties go to the lower index; NaN is lowest)
+//                  groups, normalisation, scaling; ties go to the lower index; NaN is lowest)
 //   run_experts    out[pair] = down(silu(gate x) * up x) for every (row, chosen expert) pair; each touched expert's weights are
-//                  read once from memory, whatever the number of its rows. Pairs of experts that this rank does not hold give
-//                  zeros.
+//                  read once from memory, whatever the number of its rows. Pairs of experts of other ranks give zeros.
 //   combine        block = shared * sigmoid(gate)  (or shared, or 0)  + sum_j weight[j] * out[j], j ascending
 //
 // Bytes of run_experts: distinct experts x 3 width hidden x stored bytes. Flops: 6 m k width hidden.

@@ -114,6 +114,7 @@ Expected<bool> DecodeLoop::step() {
     }
     add_to_totals();
     remove_finished();
+    if (active_.empty()) drop_fused();
     return !active_.empty() || !waiting_.empty();
 }
 
@@ -299,12 +300,7 @@ bool DecodeLoop::cancelled() {
 }
 
 void DecodeLoop::abandon() {
-    if (!fused_requests_.empty()) {  // what is in flight comes down; its tokens are nobody's
-        CycleTimes times;
-        (void)options_.fused->step(false, times);
-        (void)options_.fused->leave({}, output_);
-        fused_requests_.clear();
-    }
+    drop_fused();
     for (Sequence& sequence : active_) {
         sequence.finished = true;
         Result& result = results_[static_cast<std::size_t>(sequence.request)];

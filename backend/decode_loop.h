@@ -142,6 +142,7 @@ class DecodeLoop {
     [[nodiscard]] model::Expected<void> fused_cycle();
     [[nodiscard]] model::Expected<void> take_outcome(Sequence& sequence, const CycleOutcome& outcome);
     [[nodiscard]] model::Expected<void> leave_fused();
+    void drop_fused();
     [[nodiscard]] model::Expected<void> propose(const Group& group, bool speculate);
     [[nodiscard]] model::Expected<void> verify(const Group& group);
     [[nodiscard]] model::Expected<void> accept(Sequence& sequence, std::size_t index);

@@ -120,4 +120,13 @@ Expected<void> DecodeLoop::leave_fused() {
     return {};
 }
 
+/// What is in flight comes down; its tokens are nobody's.
+void DecodeLoop::drop_fused() {
+    if (fused_requests_.empty()) return;
+    CycleTimes times;
+    (void)options_.fused->step(false, times);
+    (void)options_.fused->leave({}, output_);
+    fused_requests_.clear();
+}
+
 }  // namespace draftboard::backend

@@ -276,7 +276,7 @@ bool launch_attention(AttentionLaunch launch, const SharedMemory& limit, cudaStr
     const dim3 grid(static_cast<unsigned>(launch.kv_heads * launch.groups),
                     static_cast<unsigned>(launch.splits),
                     static_cast<unsigned>(launch.pass.sequences));
-    launch_ahead("launch_attention", kernel, grid, Math::kThreads, static_cast<std::size_t>(dynamic), stream, launch);
+    launch_ahead("attention", kernel, grid, Math::kThreads, static_cast<std::size_t>(dynamic), stream, launch);
     return true;
 }
 

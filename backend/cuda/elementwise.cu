@@ -236,7 +236,7 @@ void copy(const float* x, std::int64_t x_stride, const std::int32_t* rows, int m
     const dim3 grid(static_cast<unsigned>(blocks(width, 4 * kThreads)), static_cast<unsigned>(m));
     const auto kernel = vectors({x, y}, {x_stride, y_stride, width}) ? copy_rows_kernel<true>
                                                                      : copy_rows_kernel<false>;
-    launch_ahead("copy", kernel, grid, kThreads, 0, stream, x, x_stride, rows, width, y, y_stride);
+    launch_ahead(what, kernel, grid, kThreads, 0, stream, x, x_stride, rows, width, y, y_stride);
 }
 
 template <int kBlock>
@@ -246,7 +246,7 @@ void norm(const float* x, std::int64_t x_stride, const float* weight, int m, int
     const auto kernel = vectors({x, weight, y}, {x_stride, y_stride, width})
                             ? rms_norm_kernel<kBlock, true>
                             : rms_norm_kernel<kBlock, false>;
-    launch_ahead("norm", kernel, grid, kBlock, 0, stream, x, x_stride, weight, width, epsilon, y, y_stride);
+    launch_ahead("rms_norm", kernel, grid, kBlock, 0, stream, x, x_stride, weight, width, epsilon, y, y_stride);
 }
 
 }  // namespace

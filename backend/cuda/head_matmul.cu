@@ -147,11 +147,11 @@ void launch(const HeadProduct& product, int heads, bool by_rows, cudaStream_t st
         const int rows_of_block = kWarpsOfBlock / warps_k * kPlainRows;
         const dim3 grid(static_cast<unsigned>((product.rows + rows_of_block - 1) / rows_of_block), static_cast<unsigned>(heads),
                         passes);
-        launch_ahead("launch", head_rows_kernel<F, M>, grid, kThreads, 0, stream, product, warps_k);
+        launch_ahead("head_rows_matmul", head_rows_kernel<F, M>, grid, kThreads, 0, stream, product, warps_k);
     } else {
         const dim3 grid(static_cast<unsigned>((product.w.columns + 8 * kUnits - 1) / (8 * kUnits)), static_cast<unsigned>(heads),
                         passes);
-        launch_ahead("launch", head_columns_kernel<F, M>, grid, kThreads, 0, stream, product);
+        launch_ahead("head_columns_matmul", head_columns_kernel<F, M>, grid, kThreads, 0, stream, product);
     }
 }
 

@@ -115,7 +115,9 @@ TEST(FusedCycle, Is_taken_down_when_the_run_is_cancelled) {
     options.fused = &cycle;
     options.cancel = &cancel;
     int calls = 0;
-    options.on_tokens = [&](int, std::span<const int>) { cancel = ++calls == 5; };
+    options.on_tokens = [&](int, std::span<const int>) {
+        if (++calls == 5) cancel = true;
+    };
     DecodeLoop loop(*pair.target, pair.drafter.get(), options);
     Request request;
     request.prompt = {1, 2};

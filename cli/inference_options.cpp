@@ -151,6 +151,11 @@ Expected<void> set_device(const InferenceOptions& options, backend::InferenceSet
     return {};
 }
 
+model::Error no_tokenizer(const std::string& model) {
+    return {ErrorCode::unsupported, "the model has no byte tokenizer, so text can't be given to it", model,
+            "give token ids with --tokens-file"};
+}
+
 /// A folder, or an architecture to be filled with random weights.
 Expected<void> name_weights(const InferenceOptions& options, const std::string& data_directory, backend::InferenceSettings& settings) {
     if (settings.model.empty() == options.synthetic.empty()) {
@@ -194,17 +199,16 @@ Expected<backend::Inference> open_inference(const InferenceOptions& options, std
         if (!draft) return tl::unexpected(draft.error());
         settings.draft_model = *draft;
     }
+    const bool all_tokens = std::ranges::none_of(prompts, [](const Prompt& prompt) { return prompt.tokens.empty(); });
+    if (settings.synthetic && !all_tokens) return tl::unexpected(no_tokenizer(settings.model));
     std::size_t longest = 1;  // bytes bound the tokens of a text, but for the begin token
     for (const Prompt& prompt : prompts) longest = std::max({longest, prompt.text.size() + 1, prompt.tokens.size()});
     settings.text_length = static_cast<std::int64_t>(longest) + options.max_tokens;
-    auto inference = backend::Inference::open(std::move(settings));
+    auto inference = backend::Inference::open(settings);
     if (!inference) return inference;
     for (Prompt& prompt : prompts) {
         if (!prompt.tokens.empty()) continue;
-        if (!inference->tokenizer()) {
-            return fail(ErrorCode::unsupported, "the model has no byte tokenizer, so text can't be given to it", options.settings.model + options.synthetic,
-                        "give token ids with --tokens-file");
-        }
+        if (!inference->tokenizer()) return tl::unexpected(no_tokenizer(settings.model));
         prompt.tokens = inference->tokenizer()->encode(prompt.text);
     }
     return inference;

@@ -38,7 +38,7 @@ model::Expected<std::unique_ptr<EngineFactory>> load_cuda_engines(const CudaSett
     void* library = load(why);
     if (library == nullptr) {
         return model::fail(model::ErrorCode::unavailable, "the CUDA engine can't be loaded", why.empty() ? kLibrary : why,
-                           "build where nvcc is found, or run with --device cpu");
+                           "build draftboard_cuda_module where nvcc is found, or run with --device cpu");
     }
     const auto make = reinterpret_cast<Make>(dlsym(library, kSymbol));
     if (make == nullptr) {

@@ -177,6 +177,23 @@ TEST(Engine, Refuses_ranks_that_would_cut_a_quantization_block) {
     EXPECT_THAT(engine.error().to_text(), testing::HasSubstr("128-wide blocks"));
 }
 
+TEST(Engine, Runs_made_up_weights_as_the_same_function_on_one_rank_and_on_two) {
+    const Fixture fixture = load("kimi_k2");
+    const auto architecture = fixture.checkpoint.architecture();
+    ASSERT_TRUE(architecture.has_value());
+    EngineOptions options;
+    options.max_length = 64;
+    std::vector<std::vector<float>> logits;
+    for (const int ranks : {1, 2}) {
+        Team team(ranks, false);
+        const auto engine = random_engine(*architecture, options, 1, team);
+        ASSERT_TRUE(engine.has_value()) << engine.error().to_text();
+        logits.push_back(forward(**engine, Pass::verify, {1, 2, 3, 4, 5}));
+    }
+    EXPECT_GT(*std::ranges::max_element(logits[0]), *std::ranges::min_element(logits[0]));
+    EXPECT_LE(share_of_tolerance(logits[1], logits[0]), 0.1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceFamily, testing::ValuesIn(families()),
                          [](const auto& instance) { return instance.param; });
 

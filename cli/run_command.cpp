@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -115,6 +116,9 @@ model::Expected<std::vector<backend::PassTable>> time_operations(const Options& 
 void run(const Options& options, CommandContext& context) {
     auto prompts = read_all_prompts(options, context.data_directory);
     if (!prompts) return context.report(prompts.error());
+    if (const auto folder = std::filesystem::path(options.profile).parent_path(); !folder.empty() && !std::filesystem::is_directory(folder)) {
+        return context.report({model::ErrorCode::not_found, "the folder for the profile does not exist", folder.string(), "make it first"});
+    }
     auto inference = open_inference(options.inference, *prompts, context.data_directory);
     if (!inference) return context.report(inference.error());
     if (inference->settings().method == backend::DraftMethod::scripted) {

@@ -242,7 +242,8 @@ void ChainCycle::enqueue(int rank, int parity, bool capturing) {
         const std::int32_t* map = mine.target_of_draft.data();
         gather_rows(eagle3 ? target.features() : target.states(), read, state.extend_source, sequences * width_,
                     drafter.features_in(), stream);
-        drafter.enqueue_on_device(key(*drafter_, Pass::draft_extend, width_, sequences), *extend_pass_, mine.extend.data(), stream);
+        drafter.enqueue_on_device(key(*drafter_, Pass::draft_extend, width_, sequences), *extend_pass_, mine.extend.data(),
+                                  stream);
         take_draft(state, 0, drafter.best_tokens(), map, stream);
         for (int step = 0; step < width_ - 2; ++step) {
             if (step == 0) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What decode_loop.cpp and model_drafter.cpp do on the host between the passes of a greedy cycle, sequence by sequence, for words
-// that lie where kernels read them (pass_block.h). Plain functions of both host and device: chain_kernels.cu runs them on the GPU,
-// a thread a sequence, and the tests hold their words against those that the host lays out. No launch and no memory: those are
-// chain_cycle.cpp's.
+// that lie where kernels read them (pass_block.h). Plain functions of both host and device: chain_kernels.cu runs them on the
+// GPU, a thread a sequence, and the tests hold their words against those that the host lays out. No launch and no memory: those
+// are chain_cycle.cpp's.
 //
 // Of a sequence with `committed` rows in the target and `drafted` rows in the drafter, after a verify pass that kept k rows (the
 // root and the accepted drafts):
@@ -49,8 +49,9 @@ struct ChainChoices {
     const float* sums = nullptr;
 };
 
-/// Rows that the verify pass may see while the host knows `committed` rows and has not read the cycle before: that one adds its
-/// width, and this one looks its width further. The further steps of the drafter stand beyond it, all rows accepted.
+/// Rows that a row of the next cycle may see, itself included, where the host knows `committed` rows and has not read the cycle
+/// before: that one may add its width, and this one looks its width further. The drafter's further steps, width - 2 of them,
+/// stand behind all of these.
 [[nodiscard]] constexpr std::int64_t most_chain_rows(std::int64_t committed, int width) {
     return committed + 2 * std::int64_t{width} + (width > 2 ? width - 2 : 0);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The rows of a fused cycle's passes as the host lays them out once, at begin(): chains of the same tokens for every sequence. What
-// changes from cycle to cycle is then chain_layout.h's; slots, first rows, parents and masks stay as they are here. Host code,
-// without CUDA: chain_cycle.cpp takes the words to the devices.
+// The rows of a fused cycle's passes as the host lays them out once, at begin(): a chain of the same length for every sequence.
+// What changes from cycle to cycle is then chain_layout.h's; slots, first rows, parents and masks stay as they are here. Host
+// code, without CUDA: chain_cycle.cpp takes the words to the devices.
 
 #include <cstddef>
 #include <cstdint>

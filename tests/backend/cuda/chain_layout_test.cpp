@@ -259,12 +259,10 @@ TEST_P(ChainLayout, Is_what_the_host_lays_out_in_every_cycle) {
                 const Seen own = pass == 0 ? device->extend.seen() : device->drafts[pass - 1].seen();
                 EXPECT_EQ(difference(own, host.seen), "") << place << ", pass " << pass << " of the drafter";
                 for (std::size_t row = 0; pass == 0 && row < host.seen.token_ids.size(); ++row) {
-                    const auto from = static_cast<std::size_t>(device->extend_source[row]) * kFeatures;
-                    const std::vector<float> state{of_target.features.begin() + static_cast<std::ptrdiff_t>(from),
-                                                   of_target.features.begin() + static_cast<std::ptrdiff_t>(from + kFeatures)};
-                    EXPECT_EQ(state, std::vector<float>(host.features.begin() + static_cast<std::ptrdiff_t>(row * kFeatures),
-                                                        host.features.begin() + static_cast<std::ptrdiff_t>((row + 1) * kFeatures)))
-                        << place << ", row " << row;
+                    const auto from = static_cast<std::size_t>(device->extend_source[row]);
+                    for (std::size_t i = 0; i < kFeatures; ++i) {
+                        EXPECT_EQ(of_target.features[from * kFeatures + i], host.features[row * kFeatures + i]) << place;
+                    }
                 }
                 for (std::size_t s = 0; pass == 1 && s < slots.size(); ++s) {
                     const auto from = static_cast<std::size_t>(device->draft_source[s]);
@@ -339,7 +337,8 @@ TEST(ChainLayoutOfOne, Says_which_rows_are_not_usable_and_lays_out_tokens_that_t
     SequenceTable table(kCapacity, kLength, kMaxUncommitted);
     const float none = std::numeric_limits<float>::quiet_NaN();
     const float endless = std::numeric_limits<float>::infinity();
-    for (const auto& [value, sum] : {std::pair{none, 1.0F}, std::pair{-endless, 1.0F}, std::pair{1.0F, none}, std::pair{1.0F, endless}}) {
+    const std::vector<std::pair<float, float>> not_usable{{none, 1.0F}, {-endless, 1.0F}, {1.0F, none}, {1.0F, endless}};
+    for (const auto& [value, sum] : not_usable) {
         Device device({3}, 3, table, table, {5, 6, 7});
         const Chosen chosen{{6, 0, 7, 0, 8, 0}, {1, 0, value, 0, 1, 0}, {1, sum, 1}};
         accept_sequence(device.state, 0, chosen.view());
@@ -364,7 +363,7 @@ TEST(ChainLayoutOfOne, Has_a_bucket_for_every_row_that_the_cycle_launched_ahead_
         std::int64_t furthest = 0;
         for (int cycle = 0; cycle < 2; ++cycle) {
             const auto look = [&](const Device::Words& words) {
-                for (const std::int32_t position : words.seen().positions) furthest = std::max<std::int64_t>(furthest, position + 1);
+                for (const std::int32_t at : words.seen().positions) furthest = std::max<std::int64_t>(furthest, at + 1);
             };
             look(device.verify);
             accept_sequence(device.state, 0, chosen.view());

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "backend/cuda/attention.h"
+#include "backend/cuda/chain_rows.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/elementwise.h"
 
@@ -18,32 +19,15 @@ using model::Pass;
 
 namespace {
 
-/// Rows of a chain for every one of the slots: what the host lays out once, and the device moves on from there.
-struct ChainRows {
-    ChainRows(Pass pass, const std::vector<int>& slots, int tokens, int first_row, bool all_logits) {
-        rows.pass = pass;
-        rows.sequences = static_cast<int>(slots.size());
-        rows.tokens = tokens;
-        rows.slots = slots;
-        rows.committed.assign(slots.size(), 0);
-        rows.first_row.assign(slots.size(), first_row);
-        parents.resize(static_cast<std::size_t>(first_row + tokens));
-        for (std::size_t u = 0; u < parents.size(); ++u) parents[u] = static_cast<std::int32_t>(u) - 1;
-        rows.parents.assign(slots.size(), parents.data());
-        rows.token_ids.assign(slots.size() * static_cast<std::size_t>(tokens), 0);
-        rows.positions.assign(rows.token_ids.size(), 0);
-        for (int s = 0; s < rows.sequences; ++s) {
-            for (int t = 0; t < tokens; ++t) {
-                if (all_logits || t + 1 == tokens) rows.logits_rows.push_back(s * tokens + t);
-            }
-        }
-    }
-    PassRows rows;
-    std::vector<std::int32_t> parents;
-};
+tl::unexpected<model::Error> failed_before() {
+    return model::fail(ErrorCode::unavailable, "an earlier cycle failed, and the ranks are no longer in step", "cycle",
+                       "start again");
+}
 
-void to_device(const DeviceBuffer<std::int32_t>& to, std::span<const std::int32_t> words) {
-    check(cudaMemcpy(to.data(), words.data(), words.size_bytes(), cudaMemcpyHostToDevice), "words of a cycle");
+void to_device(std::int32_t* to, std::span<const std::int32_t> words) {
+    check(cudaMemcpy(to, words.data(), words.size_bytes(), cudaMemcpyHostToDevice), "words of a cycle");
+    // A copy from pageable memory may still be on its way when the call returns, and streams of ranks do not wait for it.
+    check(cudaStreamSynchronize(nullptr), "words of a cycle");
 }
 
 }  // namespace
@@ -68,6 +52,14 @@ Expected<std::unique_ptr<ChainCycle>> ChainCycle::create(Engine& target, Engine*
                                "a fused cycle drafts with an EAGLE-3 head or an MTP module of attention layers",
                                shape.architecture.name);
         }
+        const std::int64_t states =
+            shape.kind == ModelKind::eagle3
+                ? std::int64_t{target.hidden()} * static_cast<std::int64_t>(target.shape().feature_layers.size())
+                : target.hidden();
+        if (drafter->feature_width(Pass::draft_extend) != states) {
+            return model::fail(ErrorCode::invalid_input, "the target gives no states of the width that the drafter reads",
+                               shape.architecture.name);
+        }
     }
     std::unique_ptr<ChainCycle> cycle(new ChainCycle(target, drafter, steps, graphs));
     auto taken = target.group().run([&](int rank) -> Expected<void> {
@@ -83,15 +75,17 @@ ChainCycle::~ChainCycle() {
         OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
         cudaStreamSynchronize(target_->rank(rank).stream());
         for (auto& [key, graph] : mine.graphs) cudaGraphExecDestroy(graph);
-        for (cudaEvent_t event : mine.events) cudaEventDestroy(event);
+        for (cudaEvent_t event : mine.events) {
+            if (event != nullptr) cudaEventDestroy(event);
+        }
         mine = {};
         return {};
     });
 }
 
 int ChainCycle::most_sequences() const {
-    const int rows = target_->options().max_rows / width_;
-    return std::min(target_->capacity(), rows);
+    const auto most = [&](const Engine& engine) { return std::min(engine.capacity(), engine.options().max_rows / width_); };
+    return drafter_ == nullptr ? most(*target_) : std::min(most(*target_), most(*drafter_));
 }
 
 void ChainCycle::take_memory(int rank) {
@@ -110,7 +104,7 @@ void ChainCycle::take_memory(int rank) {
         const std::vector<int> map = drafter_->target_of_draft();
         if (!map.empty()) {
             mine.target_of_draft = DeviceBuffer<std::int32_t>(static_cast<std::int64_t>(map.size()));
-            to_device(mine.target_of_draft, map);
+            to_device(mine.target_of_draft.data(), map);
         }
     }
     for (cudaEvent_t& event : mine.events) check(cudaEventCreate(&event), "event");
@@ -135,40 +129,30 @@ Expected<void> ChainCycle::compile() {
     return width_ > 2 ? take(draft_pass_, drafter_->compiled(Pass::draft, sequences, 1)) : Expected<void>{};
 }
 
-PassKey ChainCycle::key(Pass pass, int tokens, int logits) const {
+PassKey ChainCycle::key(const Engine& engine, Pass pass, int tokens, int logits) const {
     PassKey key;
     key.pass = pass;
     key.sequences = static_cast<int>(slots_.size());
     key.tokens = tokens;
     key.logits_count = logits;
-    key.visible = visible_;
+    key.visible = std::min(visible_, engine.max_length());  // what its workspaces are for
     key.logits_to_host = false;
     return key;
 }
 
-void ChainCycle::lay_out(int rank, std::span<const DraftSequence> sequences, const Proposal& proposal) {
+void ChainCycle::lay_out(int rank, const Proposal& proposal) {
     OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
-    const auto count = static_cast<int>(sequences.size());
-    const auto lay = [&](const ChainRows& laid, std::span<const PendingCommit> pending, int capacity,
-                         const DeviceBuffer<std::int32_t>& to) {
-        const PassBlock block(count, laid.rows.tokens, static_cast<int>(laid.rows.logits_rows.size()), capacity);
-        std::vector<std::int32_t> words(static_cast<std::size_t>(block.words()));
-        block.fill(laid.rows, pending, words.data());
-        to_device(to, words);
-        return block.writable(to.data());
+    const auto lay = [](const ChainRows& laid, std::span<const PendingCommit> pending, int capacity,
+                        const DeviceBuffer<std::int32_t>& to) {
+        to_device(to.data(), laid.words(pending, capacity));
+        return laid.block(capacity).writable(to.data());
     };
     ChainState& state = mine.state;
     state = {};
-    state.sequences = count;
+    state.sequences = static_cast<int>(slots_.size());
     state.width = width_;
-    ChainRows verify(width_ > 1 ? Pass::verify : Pass::decode, slots_, width_, 0, true);
-    verify.rows.token_ids = proposal.token_ids;
-    for (std::size_t s = 0; s < slots_.size(); ++s) {
-        verify.rows.committed[s] = committed_[s];
-        for (int t = 0; t < width_; ++t)
-            verify.rows.positions[s * static_cast<std::size_t>(width_) + static_cast<std::size_t>(t)] = committed_[s] + t;
-    }
-    state.verify = lay(verify, target_->table().pending(), target_->capacity(), mine.verify);
+    state.verify = lay(VerifyRows(slots_, committed_, proposal.token_ids, width_), target_->table().pending(),
+                       target_->capacity(), mine.verify);
     std::int32_t* lengths = mine.lengths.data();
     const int most = most_sequences();
     state.drafted = lengths;
@@ -184,23 +168,21 @@ void ChainCycle::lay_out(int rank, std::span<const DraftSequence> sequences, con
         state.drafts[step] = lay(ChainRows(Pass::draft, slots_, 1, step, true), {}, drafter_->capacity(),
                                  mine.drafts[static_cast<std::size_t>(step)]);
     }
-    std::vector<std::int32_t> drafted(slots_.size());
-    std::vector<std::int32_t> kept(slots_.size());
-    for (std::size_t s = 0; s < slots_.size(); ++s) {
-        drafted[s] = static_cast<std::int32_t>(drafter_->length(slots_[s]));
-        // A commit that waits would be carried out by the drafter's next pass: the first extend pass here.
-        for (const PendingCommit& pending : drafter_->table().pending()) {
-            if (pending.slot == slots_[s]) kept[s] = static_cast<std::int32_t>(pending.path.size());
-        }
+    std::vector<std::int32_t> drafted;
+    std::vector<std::int32_t> kept;
+    for (const int slot : slots_) {
+        drafted.push_back(static_cast<std::int32_t>(drafter_->length(slot)));
+        kept.push_back(rows_that_wait(drafter_->table().pending(), slot));
     }
-    check(cudaMemcpy(state.drafted, drafted.data(), drafted.size() * 4, cudaMemcpyHostToDevice), "lengths");
-    check(cudaMemcpy(state.kept, kept.data(), kept.size() * 4, cudaMemcpyHostToDevice), "lengths");
+    to_device(state.drafted, drafted);
+    to_device(state.kept, kept);
 }
 
 Expected<void> ChainCycle::begin(std::span<const DraftSequence> sequences, const Proposal& proposal) {
     if (proposal.width != width_ || static_cast<int>(sequences.size()) > most_sequences()) {
         return model::fail(ErrorCode::invalid_input, "the proposal does not go with a fused cycle", "cycle");
     }
+    if (failed_) return failed_before();
     slots_.clear();
     committed_.clear();
     drafted_.clear();
@@ -210,20 +192,32 @@ Expected<void> ChainCycle::begin(std::span<const DraftSequence> sequences, const
         committed_.push_back(target_->length(sequence.slot));
         drafted_.push_back(drafter_ == nullptr ? 0 : drafter_->length(sequence.slot));
     }
-    if (auto ok = compile(); !ok) return ok;
+    if (auto ok = compile(); !ok) {
+        slots_.clear();
+        return ok;
+    }
     auto laid = target_->group().run([&](int rank) -> Expected<void> {
         check(cudaStreamSynchronize(target_->rank(rank).stream()), "a pass");
         if (drafter_ != nullptr) check(cudaStreamSynchronize(drafter_->rank(rank).stream()), "a pass");
         target_->clear_states(rank);
-        lay_out(rank, sequences, proposal);
+        lay_out(rank, proposal);
         ranks_[static_cast<std::size_t>(rank)].runs = 0;
         return {};
     });
-    if (!laid) return laid;
+    if (!laid) return fail(laid.error());
     target_->states_cleared();
     target_->table().pending_taken();
     if (drafter_ != nullptr) drafter_->table().pending_taken();
-    return launch_all();
+    if (auto launched = launch_all(); !launched) return fail(launched.error());
+    return {};
+}
+
+tl::unexpected<model::Error> ChainCycle::fail(model::Error error) {
+    failed_ = true;
+    slots_.clear();
+    target_->stop();
+    if (drafter_ != nullptr) drafter_->stop();
+    return tl::unexpected(std::move(error));
 }
 
 void ChainCycle::enqueue(int rank, int parity, bool capturing) {
@@ -236,9 +230,9 @@ void ChainCycle::enqueue(int rank, int parity, bool capturing) {
     const auto mark = [&](std::size_t event) { check(cudaEventRecordWithFlags(mine.events[event], stream, flags), "event"); };
 
     mark(0);
-    target.enqueue_on_device(key(width_ > 1 ? Pass::verify : Pass::decode, width_, sequences * width_), *verify_pass_,
+    target.enqueue_on_device(key(*target_, width_ > 1 ? Pass::verify : Pass::decode, width_, sequences * width_), *verify_pass_,
                              mine.verify.data(), stream);
-    accept_chain(state, target.best_tokens(), target.best_values(), target.best_sums(), stream);
+    accept_chain(state, {target.best_tokens(), target.best_values(), target.best_sums()}, stream);
     mark(1);
     if (drafter_ != nullptr) {
         Rank& drafter = drafter_->rank(rank);
@@ -248,7 +242,8 @@ void ChainCycle::enqueue(int rank, int parity, bool capturing) {
         const std::int32_t* map = mine.target_of_draft.data();
         gather_rows(eagle3 ? target.features() : target.states(), read, state.extend_source, sequences * width_,
                     drafter.features_in(), stream);
-        drafter.enqueue_on_device(key(Pass::draft_extend, width_, sequences), *extend_pass_, mine.extend.data(), stream);
+        drafter.enqueue_on_device(key(*drafter_, Pass::draft_extend, width_, sequences), *extend_pass_, mine.extend.data(),
+                                  stream);
         take_draft(state, 0, drafter.best_tokens(), map, stream);
         for (int step = 0; step < width_ - 2; ++step) {
             if (step == 0) {
@@ -256,7 +251,7 @@ void ChainCycle::enqueue(int rank, int parity, bool capturing) {
             } else {
                 copy_rows(drafter.states(), width, sequences, width, drafter.features_in(), width, stream);
             }
-            drafter.enqueue_on_device(key(Pass::draft, 1, sequences), *draft_pass_,
+            drafter.enqueue_on_device(key(*drafter_, Pass::draft, 1, sequences), *draft_pass_,
                                       mine.drafts[static_cast<std::size_t>(step)].data(), stream);
             take_draft(state, step + 1, drafter.best_tokens(), map, stream);
         }
@@ -298,9 +293,8 @@ void ChainCycle::capture(int rank) {
 }
 
 Expected<void> ChainCycle::launch_all() {
-    // The cycle whose outcome is not read yet may add its width to every text; this one looks its width further.
     const std::int64_t longest = *std::ranges::max_element(committed_);
-    visible_ = visible_bucket(longest + 2 * std::int64_t{width_}, kSplit, target_->max_length());
+    visible_ = visible_bucket(most_chain_rows(longest, width_), kSplit, target_->max_length());
     if (wants_capture()) {  // all ranks before any of them launches: see Rank::wants_capture()
         auto captured = target_->group().run([&](int rank) -> Expected<void> {
             capture(rank);
@@ -322,6 +316,7 @@ Expected<void> ChainCycle::launch_all() {
 }
 
 Expected<std::span<const CycleOutcome>> ChainCycle::step(bool launch_next, CycleTimes& times) {
+    if (failed_) return failed_before();
     const auto index = static_cast<std::size_t>(in_flight_);
     auto waited = target_->group().run([&](int rank) -> Expected<void> {
         if (auto done = target_->group().wait(rank, target_->rank(rank).stream()); !done) return done;
@@ -334,10 +329,10 @@ Expected<std::span<const CycleOutcome>> ChainCycle::step(bool launch_next, Cycle
         times = {verify, draft};
         return {};
     });
-    if (!waited) return tl::unexpected(waited.error());
+    if (!waited) return fail(waited.error());
     if (launch_next) {  // before anything is read: the device needs nothing of the host
         in_flight_ = 1 - in_flight_;
-        if (auto ok = launch_all(); !ok) return tl::unexpected(ok.error());
+        if (auto ok = launch_all(); !ok) return fail(ok.error());
     }
     outcomes_.resize(slots_.size());
     for (std::size_t s = 0; s < slots_.size(); ++s) {
@@ -354,6 +349,7 @@ Expected<std::span<const CycleOutcome>> ChainCycle::step(bool launch_next, Cycle
 }
 
 Expected<void> ChainCycle::leave(std::span<const int> slots, ForwardOutput& output) {
+    if (failed_ && !slots.empty()) return failed_before();
     const std::size_t rows = slots_.size() * static_cast<std::size_t>(width_);
     for (std::size_t s = 0; s < slots_.size(); ++s) {
         if (std::ranges::find(slots, slots_[s]) == slots.end()) continue;

@@ -61,12 +61,14 @@ class ChainCycle final : public FusedCycle {
 
     void take_memory(int rank);
     [[nodiscard]] model::Expected<void> compile();
-    void lay_out(int rank, std::span<const DraftSequence> sequences, const Proposal& proposal);
+    void lay_out(int rank, const Proposal& proposal);
     void enqueue(int rank, int parity, bool capturing);
     [[nodiscard]] bool wants_capture() const;
     void capture(int rank);
     [[nodiscard]] model::Expected<void> launch_all();
-    [[nodiscard]] PassKey key(model::Pass pass, int tokens, int logits) const;
+    /// An error of the devices: neither this nor the engines run anything again.
+    [[nodiscard]] tl::unexpected<model::Error> fail(model::Error error);
+    [[nodiscard]] PassKey key(const Engine& engine, model::Pass pass, int tokens, int logits) const;
 
     Engine* target_;
     Engine* drafter_;
@@ -85,6 +87,7 @@ class ChainCycle final : public FusedCycle {
     std::vector<int> kept_;                ///< rows of the last read cycle
     std::int64_t visible_ = 0;             ///< bucket
     int in_flight_ = 0;                    ///< parity of the cycle launched last
+    bool failed_ = false;                  ///< ranks are no longer in step
     std::vector<CycleOutcome> outcomes_;
 };
 

@@ -67,6 +67,8 @@ class Engine final : public backend::Engine {
     /// Zeroes the states of cleared sequences, on the rank's thread; once all ranks have, states_cleared().
     void clear_states(int rank);
     void states_cleared() { to_clear_.clear(); }
+    /// What somebody enqueued failed: ranks may no longer be in step, and forward() refuses from now on.
+    void stop() { failed_ = true; }
 
    private:
     Engine(PlannedModel planned, const RankOptions& options, RankGroup& group);

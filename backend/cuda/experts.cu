@@ -141,7 +141,7 @@ template <Stored F, int kMost, int kStages>
 __global__ void __launch_bounds__(kWarps * 32, kMost < 3 ? 2 : 1) down_tiles(const __grid_constant__ ExpertProduct product) {
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ Rows rows;
-    if (!find_rows(product, rows)) return;
+    if (!find_rows(product, rows)) return wait_for_predecessor();  // where no block has a chunk, there are zeros to wait for
     const Chunk chunk = rows.chunk;
     const TileSource source = source_of(product, chunk.expert);
     const int group_rows = kWarps / product.cut.warps_k * kTileRows;

@@ -155,18 +155,26 @@ void Rank::set_pass(const PassKey& key, const CompiledPass& pass, const std::int
     moe_layer_ = 0;
     block_pending_ = false;
     norm_done_ = false;
+    norms_queries_ = false;
     view_ = PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).view(words, !commits_at_once(key.pass));
     while (key.timed && events_.size() < pass.program.size() + 2) check(cudaEventCreate(&events_.emplace_back()), "event");
 }
 
 void Rank::enqueue_on_device(const PassKey& key, const CompiledPass& pass, const std::int32_t* words, cudaStream_t stream) {
-    const cudaStream_t own = std::exchange(stream_, stream);
+    // However it ends: a rank that kept another one's stream would destroy it, and not its own.
+    struct Borrowed {
+        Rank& rank;
+        cudaStream_t own;
+        ~Borrowed() {
+            rank.on_device_ = false;
+            rank.stream_ = own;
+        }
+    };
+    const Borrowed borrowed{*this, std::exchange(stream_, stream)};
     on_device_ = true;
     set_pass(key, pass, words);
     enqueue_commits(PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).commits(words));
     for (at_ = 0; at_ < pass.program.size(); ++at_) enqueue_operation(pass.program[at_]);
-    on_device_ = false;
-    stream_ = own;
 }
 
 void Rank::launch(const PassKey& key, const CompiledPass& pass) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/backend/cuda/gpu_engines.h"
@@ -86,10 +87,10 @@ TEST_P(TrainedModelOnGpu, Writes_the_same_texts_in_a_batch) {
     ASSERT_TRUE(inference.has_value()) << inference.error().to_text();
     const std::vector<std::string> prompts{"def main(",   "import os\n",       "The quick brown",
                                            "{\"name\": ", "class A:\n    def", "for i in range("};
-    const auto run = [&](int batch) {
+    const auto run = [&](int batch, FusedCycle* fused) {
         LoopOptions options;
         options.batch = batch;
-        options.fused = inference->fused_cycle();
+        options.fused = fused;
         DecodeLoop loop(inference->target(), inference->drafter(), options);
         for (std::size_t i = 0; i < prompts.size(); ++i) {
             Request request;
@@ -101,9 +102,17 @@ TEST_P(TrainedModelOnGpu, Writes_the_same_texts_in_a_batch) {
         EXPECT_TRUE(done.has_value()) << (done ? "" : done.error().to_text());
         std::vector<std::vector<int>> texts;
         for (std::size_t i = 0; i < prompts.size(); ++i) texts.push_back(loop.result(static_cast<int>(i)).tokens);
-        return texts;
+        return std::pair{texts, loop.acceptance().histogram()};
     };
-    EXPECT_EQ(run(4), run(1));
+    FusedCycle* const fused = inference->fused_cycle();
+    const bool chain = tried.method == DraftMethod::none ||
+                       (tried.top_k == 1 && (tried.method == DraftMethod::eagle3 || tried.method == DraftMethod::mtp));
+    EXPECT_EQ(fused != nullptr, chain && tried.fused && tried.launch == cuda::LaunchMode::full);
+    const auto together = run(4, fused);
+    EXPECT_EQ(together.first, run(1, fused).first);
+    // The host would draft and accept the same, cycle for cycle. The cycle is taken up again afterwards, on its graphs.
+    EXPECT_EQ(together, run(4, nullptr));
+    EXPECT_EQ(together, run(4, fused));
 }
 
 TEST(StandAloneDrafterOnGpu, Changes_nothing_of_the_text) {

@@ -129,5 +129,29 @@ TEST(FusedCycle, Is_taken_down_when_the_run_is_cancelled) {
     EXPECT_LT(loop.result(0).tokens.size(), 1000U);
 }
 
+TEST(FusedCycle, Ends_the_run_with_its_error_when_the_device_fails) {
+    for (const int cycle_that_fails : {1, 2, 5}) {
+        ToyPair pair = make_pair_of(ToyMethod::eagle3_chain, {});
+        ToyCycle cycle(*pair.target, pair.drafter_model.get(), DrafterReads::features, ToySetup().steps);
+        cycle.fail_in(cycle_that_fails);
+        LoopOptions options;
+        options.fused = &cycle;
+        DecodeLoop loop(*pair.target, pair.drafter.get(), options);
+        std::vector<Request> requests = some_requests();
+        for (Request& request : requests) {
+            request.max_tokens = 100;
+            request.end_tokens.clear();
+            ASSERT_TRUE(loop.submit(std::move(request)).has_value());
+        }
+        const auto done = loop.run();
+        ASSERT_FALSE(done.has_value());
+        EXPECT_EQ(done.error().message, "the device fell off the bus");
+        for (int i = 0; i < 7; ++i) EXPECT_EQ(loop.result(i).finish, Finish::cancelled) << i;
+        EXPECT_FALSE(cycle.running());
+        EXPECT_TRUE(pair.target->empty());
+        EXPECT_TRUE(pair.drafter_model->empty());
+    }
+}
+
 }  // namespace
 }  // namespace draftboard::backend

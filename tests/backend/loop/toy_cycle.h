@@ -27,10 +27,13 @@ class ToyCycle final : public FusedCycle {
     [[nodiscard]] bool running() const override { return !sequences_.empty(); }
     [[nodiscard]] int begun() const { return begun_; }
     [[nodiscard]] int cycles() const { return cycles_; }
+    /// The device fails in this cycle, 1 the first, and gives nothing from then on.
+    void fail_in(int cycle) { fails_in_ = cycle; }
 
     [[nodiscard]] model::Expected<void> begin(std::span<const DraftSequence> sequences, const Proposal& proposal) override {
         EXPECT_FALSE(running());
         EXPECT_EQ(proposal.width, width_);
+        if (failed()) return broken();
         ++begun_;
         for (std::size_t s = 0; s < sequences.size(); ++s) {
             const auto first = proposal.token_ids.begin() + static_cast<std::ptrdiff_t>(s) * width_;
@@ -41,6 +44,11 @@ class ToyCycle final : public FusedCycle {
     }
 
     [[nodiscard]] model::Expected<std::span<const CycleOutcome>> step(bool launch_next, CycleTimes& times) override {
+        if (failed()) {
+            in_flight_ = false;
+            sequences_.clear();
+            return broken();
+        }
         EXPECT_TRUE(in_flight_);
         times = {};
         done_ = outcomes_;
@@ -62,6 +70,10 @@ class ToyCycle final : public FusedCycle {
     }
 
    private:
+    [[nodiscard]] bool failed() const { return fails_in_ > 0 && cycles_ >= fails_in_; }
+    [[nodiscard]] static tl::unexpected<model::Error> broken() {
+        return model::fail(model::ErrorCode::unavailable, "the device fell off the bus", "toy");
+    }
     struct Sequence {
         int slot = 0;
         std::vector<int> rows;        ///< root and drafts of the next verify pass
@@ -156,6 +168,7 @@ class ToyCycle final : public FusedCycle {
     bool in_flight_ = false;
     int begun_ = 0;
     int cycles_ = 0;
+    int fails_in_ = 0;
 };
 
 }  // namespace draftboard::backend

@@ -7,8 +7,8 @@ namespace draftboard::cli {
 
 void add_log_options(CLI::App& command, LogOptions& options) {
     auto* log = command.add_option("--log", options.log, "A server log of SGLang or vLLM, in place of a suite");
-    auto* scenario = command.add_option("--scenario", options.question.scenario,
-                                        "With --log: what the server ran, a file or a shipped name");
+    auto* scenario =
+        command.add_option("--scenario", options.question.scenario, "With --log: what the server ran, a file or a shipped name");
     log->needs(scenario);
     scenario->needs(log);
     command.add_option("--set", options.question.edits, "With --log: change a field of the scenario: path=value (repeatable)")

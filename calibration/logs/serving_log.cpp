@@ -83,11 +83,15 @@ model::Expected<void> ServingLogReader::add(std::string_view bytes) {
         if (!whole) break;
         bytes.remove_prefix(end + 1);
     }
+    if (state.bytes > kMaxLogBytes) {
+        return fail(ErrorCode::too_large, fmt::format("the log is larger than {} GiB", kMaxLogBytes >> 30), state.place(),
+                    "give a part of it");
+    }
     if (state.bytes > kMaxBytesBeforeSample && state.samples() == 0) {
-        return fail(ErrorCode::invalid_input,
-                    fmt::format("no line of SGLang's or vLLM's periodic statistics in the first {} MiB",
-                                kMaxBytesBeforeSample >> 20),
-                    state.place(), "check that this is the server's log, and not a client's");
+        return fail(
+            ErrorCode::invalid_input,
+            fmt::format("no line of SGLang's or vLLM's periodic statistics in the first {} MiB", kMaxBytesBeforeSample >> 20),
+            state.place(), "check that this is the server's log, and not a client's");
     }
     return {};
 }

@@ -28,7 +28,8 @@ namespace draftboard::calibration {
 inline constexpr std::size_t kMaxServingSamples = 500'000;
 inline constexpr std::size_t kMaxLogLineBytes = 1u << 16;         ///< of a longer line the rest is passed over
 inline constexpr std::size_t kMaxLoggedPositions = 64;            ///< acceptance rates on a line
-inline constexpr std::size_t kMaxBytesBeforeSample = 256u << 20;  ///< a log that says nothing until there is none
+inline constexpr std::uint64_t kMaxBytesBeforeSample = 256u << 20;  ///< a log that says nothing until there is none
+inline constexpr std::uint64_t kMaxLogBytes = 32ull << 30;
 
 enum class ServingEngine { sglang, vllm };
 [[nodiscard]] std::string_view to_name(ServingEngine engine);  ///< "SGLang", "vLLM"
@@ -71,6 +72,7 @@ struct ServingLog {
     int draft_steps = 0;         ///< longest chain of drafts, as printed or as the lines imply; 0: not known
     int draft_tokens = 0;        ///< tokens verified per sequence, root included; 0: not known
     int top_k = 0;               ///< 0: not known, 1: a chain
+    bool depth_inferred = false; ///< SGLang: draft_tokens and draft_steps follow from the accept rates, as of a chain
     std::vector<std::string> assumptions;
 };
 
@@ -82,7 +84,7 @@ class ServingLogReader {
     ServingLogReader(const ServingLogReader&) = delete;
     ServingLogReader& operator=(const ServingLogReader&) = delete;
 
-    /// Errors: too many samples, nothing within kMaxBytesBeforeSample, starts with different settings.
+    /// Errors: too many samples or bytes, nothing within kMaxBytesBeforeSample, starts with different settings.
     [[nodiscard]] model::Expected<void> add(std::string_view bytes);
     /// Errors: no sample at all, samples of two engines.
     [[nodiscard]] model::Expected<ServingLog> finish();

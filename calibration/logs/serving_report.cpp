@@ -47,15 +47,15 @@ std::string rate_text(const model::Interval& rate) {
 
 std::string row_text(const ServingComparison& comparison) {
     const BatchSummary& measured = comparison.measured;
-    const std::string length =
-        measured.acceptance_length > 0
-            ? fmt::format("{:5.2f} {:5.2f} .. {:<5.2f}", measured.acceptance_length, measured.acceptance_interval.low,
-                          measured.acceptance_interval.high)
-            : fmt::format("{:>5} {:14}", "-", "");
-    return fmt::format("{:>8} {:>7}{} {} {} {:>+6.1f} % {:<7} {:>8.2f} {:>9.2f}  {} {:>7.0f}\n", comparison.sequences,
+    const std::string length = measured.acceptance_length > 0
+                                   ? fmt::format("{:5.2f} {:5.2f} .. {:<5.2f}", measured.acceptance_length,
+                                                 measured.acceptance_interval.low, measured.acceptance_interval.high)
+                                   : fmt::format("{:>5} {:14}", "-", "");
+    return fmt::format("{:>8} {:>7}{} {} {} {:>+6.1f} % {:<7} {:>8.2f} {:>9.2f}  {} {:>7.0f}  {}\n", comparison.sequences,
                        measured.windows, measured.prefill_inside ? "p" : " ", rate_text(comparison.tokens_per_second),
                        rate_text(comparison.predicted), 100 * comparison.error(), comparison.inside() ? "inside" : "outside",
-                       comparison.measured_cycle_ms, comparison.predicted_cycle_ms, length, comparison.context_tokens);
+                       comparison.measured_cycle_ms, comparison.predicted_cycle_ms, length, comparison.context_tokens,
+                       sim::to_name(comparison.coverage));
 }
 
 }  // namespace
@@ -71,8 +71,8 @@ std::string serving_validation_text(const ServingValidation& validation) {
     out += fmt::format("scenario {}\n\n", validation.scenario);
     out += fmt::format("{:>8} {:>7}  {:>8} {:<19} {:>9} {:<18} {:>8} {:<7} {:>18}  {}\n", "", "", "measured", "tok/s, 90 %",
                        "predicted", "tok/s, 90 %", "", "", "cycle ms", "acceptance");
-    out += fmt::format("{:>8} {:>7}  {:<28} {:<28} {:>8} {:<7} {:>8} {:>9}  {:<20} {:>7}\n", "requests", "windows", "", "",
-                       "error", "", "measured", "predicted", "length, 90 %", "context");
+    out += fmt::format("{:>8} {:>7}  {:<28} {:<28} {:>8} {:<7} {:>8} {:>9}  {:<20} {:>7}  {}\n", "requests", "windows", "", "",
+                       "error", "", "measured", "predicted", "length, 90 %", "context", "coverage");
     for (const auto& comparison : validation.comparisons) out += row_text(comparison);
     std::size_t inside = 0;
     for (const auto& comparison : validation.comparisons) inside += comparison.inside() ? 1u : 0u;
@@ -96,10 +96,8 @@ model::Json serving_validation_json(const ServingValidation& validation) {
                    {"idle_lines", log.idle_lines},
                    {"malformed_lines", log.malformed_lines},
                    {"ranks", log.ranks}};
-    json["windows"] = {{"steady", summary.steady},
-                       {"warm_up", summary.warm_up},
-                       {"changed", summary.changed},
-                       {"prefill", summary.prefill}};
+    json["windows"] = {
+        {"steady", summary.steady}, {"warm_up", summary.warm_up}, {"changed", summary.changed}, {"prefill", summary.prefill}};
     json["scenario"] = validation.scenario;
     json["batches"] = model::Json::array();
     for (const auto& comparison : validation.comparisons) json["batches"].push_back(comparison_json(comparison));

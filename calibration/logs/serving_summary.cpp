@@ -143,8 +143,8 @@ ServingSummary summarize_serving_log(const ServingLog& log) {
     }
     for (const auto& entry : batches) {
         BatchSummary batch = summarize(entry.first, entry.second);
-        batch.prefill_inside = std::any_of(entry.second.begin(), entry.second.end(),
-                                           [](const ServingSample* window) { return window->prefill; });
+        batch.prefill_inside =
+            std::any_of(entry.second.begin(), entry.second.end(), [](const ServingSample* window) { return window->prefill; });
         out.batches.push_back(std::move(batch));
     }
     return out;

@@ -24,6 +24,9 @@ void note(std::vector<std::string>& notes, std::string text) {
 /// Depth and width of the draft as the log has them, where the scenario's differ.
 void add_depth(const ServingLog& log, const model::Speculation& speculation, model::Edits& edits,
                std::vector<std::string>& notes) {
+    if (log.depth_inferred && speculation.top_k > 1 && speculation.method != model::SpeculationMethod::ngram) {
+        return note(notes, "the log does not print its draft settings: depth and width of the tree are the scenario's");
+    }
     if (log.top_k > 0 && log.top_k != speculation.top_k) {
         edits.push_back(fmt::format("speculation.top_k={}", log.top_k));
         note(notes, fmt::format("top-k {} as the log says; the scenario has {}", log.top_k, speculation.top_k));
@@ -68,8 +71,8 @@ model::Expected<model::Edits> edits_of(const BatchSummary& batch, const ServingL
                         ? "context: #token / running requests, without what requests share and with slots reserved for drafts"
                         : "context: cached tokens / running requests");
     } else {
-        note(notes, fmt::format("the log does not tell the context: {} tokens, the scenario's",
-                                scenario.workload.context_tokens));
+        note(notes,
+             fmt::format("the log does not tell the context: {} tokens, the scenario's", scenario.workload.context_tokens));
     }
     const bool speculates = batch.acceptance_length > 0;
     const model::Speculation& speculation = scenario.speculation;
@@ -124,8 +127,7 @@ std::vector<BatchSummary> comparable(const ServingSummary& summary, std::vector<
         std::stable_sort(out.begin(), out.end(),
                          [](const BatchSummary& a, const BatchSummary& b) { return a.windows > b.windows; });
         out.resize(kMaxComparedBatches);
-        std::sort(out.begin(), out.end(),
-                  [](const BatchSummary& a, const BatchSummary& b) { return a.running < b.running; });
+        std::sort(out.begin(), out.end(), [](const BatchSummary& a, const BatchSummary& b) { return a.running < b.running; });
     }
     return out;
 }

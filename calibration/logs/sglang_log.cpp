@@ -171,10 +171,11 @@ void SglangLog::finish(ServingLog& log) {
             }
         }
         if (static_cast<double>(best) >= kAgreement * static_cast<double>(rated_)) {
-            found_.assumptions.push_back(fmt::format(
-                "accept rate read by the definition \"{}\" with {} tokens verified: {} of {} lines agree",
-                model::to_name(kDefinitions[definition]), tokens, best, rated_));
-            if (found_.draft_tokens == 0) found_.draft_tokens = tokens;
+            found_.assumptions.push_back(
+                fmt::format("accept rate read by the definition \"{}\" with {} tokens verified: {} of {} lines agree",
+                            model::to_name(kDefinitions[definition]), tokens, best, rated_));
+            found_.depth_inferred = found_.draft_tokens == 0;
+            if (found_.depth_inferred) found_.draft_tokens = tokens;
         } else {
             found_.assumptions.push_back("no definition of the accept rate explains the lines; only the accept length is used");
         }

@@ -120,8 +120,8 @@ void VllmLog::speculation(std::string_view text, std::int64_t number) {
         length = 1 + sum;
     } else if (mean.usable()) {
         const double expected = settings_.draft_steps > 0 ? 1 + settings_.draft_steps * share : 0;
-        const bool leaves_out = mean.value < 1 ||
-                                (expected > 0 && std::abs(mean.value + 1 - expected) < std::abs(mean.value - expected));
+        const bool leaves_out =
+            mean.value < 1 || (expected > 0 && std::abs(mean.value + 1 - expected) < std::abs(mean.value - expected));
         if (leaves_out) ++without_bonus_;
         if (!leaves_out && expected <= 0) ++undecided_;
         length = leaves_out ? mean.value + 1 : mean.value;

@@ -24,13 +24,18 @@ struct Tag {
     bool speaks = true;  ///< the one of its data-parallel rank whose lines count
 };
 
-/// The last bracket in front of the marker: " DP1 TP4" and so on.
+/// The last number of this kind in front of the marker.
+LogField last_field(std::string_view before, std::string_view key) {
+    const std::size_t at = before.rfind(key);
+    return at == std::string_view::npos ? LogField{} : log_field(before.substr(at), key, 0, kMaxServingRank);
+}
+
+/// " DP1 TP4" and so on, in the bracket with the time or in one of its own.
 Tag read_tag(std::string_view before) {
     if (before.size() > kTagBytes) before.remove_prefix(before.size() - kTagBytes);
-    if (const auto open = before.rfind('['); open != std::string_view::npos) before.remove_prefix(open);
-    const LogField data = log_field(before, " DP", 0, kMaxServingRank);
-    const LogField tensor = log_field(before, " TP", 0, 1e6);
-    const LogField pipeline = log_field(before, " PP", 0, 1e6);
+    const LogField data = last_field(before, " DP");
+    const LogField tensor = last_field(before, " TP");
+    const LogField pipeline = last_field(before, " PP");
     Tag tag;
     tag.rank = data.usable() ? static_cast<int>(data.value) : 0;
     tag.speaks = (data.usable() || tensor.value == 0) && pipeline.value == 0;

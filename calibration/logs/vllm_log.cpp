@@ -202,9 +202,9 @@ void VllmLog::finish(ServingLog& log) {
     found_.ranks = windows_.ranks();
     if (settings_.draft_steps > 0) found_.draft_steps = settings_.draft_steps;
     auto& said = found_.assumptions;
-    const bool speculates = std::any_of(found_.samples.begin(), found_.samples.end(),
-                                        [](const ServingSample& sample) { return sample.acceptance_length > 0; });
-    if (speculates) {
+    const bool by_position = std::any_of(found_.samples.begin(), found_.samples.end(),
+                                         [](const ServingSample& sample) { return !sample.per_position.empty(); });
+    if (by_position) {
         said.push_back("rates by position are shares of all drafts (unconditional); the acceptance length is their sum and one");
         said.push_back("the number of drafts is accepted tokens / (acceptance length - 1)");
     }
@@ -214,7 +214,10 @@ void VllmLog::finish(ServingLog& log) {
     say(without_bonus_, "leave the bonus token out of their mean length: added");
     say(undecided_, "don't show whether their mean length counts the bonus token: assumed so");
     say(unknown_depth_, "have a rate but no depth, and the log has no num_spec_tokens: left out");
-    if (cumulative_ > 0) said.push_back("counts since the start of the server (vLLM V0): differences of successive lines");
+    if (cumulative_ > 0)
+        said.push_back(
+            "counts since the start of the server (vLLM V0): differences of successive lines; the length is emitted tokens a "
+            "draft");
     if (aggregated_) said.push_back("lines are sums over the engines: batches and tok/s are those of all together");
     const bool cached = std::any_of(found_.samples.begin(), found_.samples.end(),
                                     [](const ServingSample& sample) { return sample.context_tokens > 0; });

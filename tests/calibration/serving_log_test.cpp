@@ -113,10 +113,13 @@ TEST(ServingLog, Data_parallel_ranks_are_kept_apart) {
 }
 
 TEST(ServingLog, Lines_of_other_tensor_and_pipeline_ranks_are_passed_over) {
-    const auto log =
-        parse_serving_log(decode(1, 2, 0.5, 60) + decode(1, 2, 0.5, 61, "TP1") + decode(1, 2, 0.5, 62, "PP1 TP0"), "l");
+    const auto log = parse_serving_log(decode(1, 2, 0.5, 60) + decode(1, 2, 0.5, 61, "TP1") + decode(1, 2, 0.5, 62, "PP1 TP0") +
+                                           decode(1, 2, 0.5, 63, "TP1] INFO [metrics.py:287") +
+                                           decode(1, 2, 0.5, 64, "DP3 TP3] INFO [metrics.py:287"),
+                                       "l");
     ASSERT_TRUE(log);
-    EXPECT_EQ(log->samples.size(), 1u);
+    ASSERT_EQ(log->samples.size(), 2u);
+    EXPECT_EQ(log->samples[1].rank, 3);
 }
 
 TEST(ServingLog, vLLMs_two_lines_make_one_sample) {

@@ -143,7 +143,7 @@ TEST(ServingLog, vLLMs_two_lines_make_one_sample) {
 
 TEST(ServingLog, A_mean_length_without_the_bonus_token_gets_it) {
     // 0.543 + 0.357 + 0.264 = 1.164 is printed as the mean length: L = 2.164
-    const ServingLog log = fixture("vllm_0.9_no_bonus.log");
+    const ServingLog log = fixture("vllm_mean_without_bonus.log");
     ASSERT_FALSE(log.samples.empty());
     EXPECT_NEAR(log.samples[0].acceptance_length, 2.164, 1e-6);
     EXPECT_THAT(log.assumptions, Contains(HasSubstr("leave the bonus token out")));

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// `draftboard validate SUITE --device cpu`: runs a suite's configurations and holds predictions against them.
+// `draftboard validate SUITE --device cpu`: runs a suite's configurations and holds predictions against them. With --log a
+// serving engine's log takes the suite's place: validate_log.h.
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "calibration/validation.h"
 #include "calibration/validation_report.h"
 #include "cli/command.h"
 #include "cli/progress_bar.h"
+#include "cli/validate_log.h"
 
 namespace draftboard::cli {
 
@@ -17,9 +20,15 @@ struct Options {
     std::string device = "cpu";
     std::string output;
     calibration::ValidationOptions validation;
+    std::optional<double> bound;
+    LogOptions log;
 };
 
 void run(Options& options, CommandContext& context) {
+    if (!options.log.log.empty()) return validate_log(options.log, options.bound, context);
+    if (options.suite.empty()) throw CLI::RequiredError("suite");
+    if (options.validation.calibration.empty()) throw CLI::RequiredError("--calibration");
+    if (options.bound) options.validation.bound = *options.bound;
     options.validation.data_directory = context.data_directory;
     auto suite = calibration::find_suite(options.suite, context.data_directory);
     if (!suite) return context.report(suite.error());
@@ -47,12 +56,15 @@ void run(Options& options, CommandContext& context) {
 void add_validate_command(CLI::App& app, CommandContext& context) {
     auto options = std::make_shared<Options>();
     CLI::App* command = app.add_subcommand("validate", "Run configurations for real and hold predictions against them");
-    command->add_option("suite", options->suite, "A suite file, or the name of a shipped one")->required();
+    auto* suite = command->add_option("suite", options->suite, "A suite file, or the name of a shipped one");
     command->add_option("--device", options->device, "Where it runs")->check(CLI::IsMember({"cpu"}));
-    command->add_option("--calibration", options->validation.calibration, "The calibration of this machine: `calibrate --device cpu -o FILE`")
-        ->required();
-    command->add_option("-o,--output", options->output, "Write the report, a self-contained HTML page");
-    command->add_option("--bound", options->validation.bound, "Largest median |error| of tok/s, as a share; beyond it the exit status is 1")
+    auto* calibration = command->add_option("--calibration", options->validation.calibration,
+                                            "The calibration of this machine: `calibrate --device cpu -o FILE`");
+    auto* output = command->add_option("-o,--output", options->output, "Write the report, a self-contained HTML page");
+    add_log_options(*command, options->log);
+    command->get_option("--log")->excludes(suite)->excludes(calibration)->excludes(output);
+    command->add_option("--bound", options->bound,
+                        "Largest median |error| of tok/s, as a share (0.08, with --log 0.15); beyond it the exit status is 1")
         ->check(CLI::Range(0.0, 10.0));
     command->callback([options, &context] { run(*options, context); });
 }

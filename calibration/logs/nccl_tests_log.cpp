@@ -171,7 +171,11 @@ bool TestsReader::take_head(const LogLine& line, const Words& words) {
         fact("NCCL", rest->substr(0, rest->find(' ')));
         return false;
     }
-    for (const char* failure : {"Test NCCL failure", "Test CUDA failure", "Test failure", "NCCL WARN"}) {
+    if (contains(text, "NCCL WARN")) {
+        remark(log_.warnings, fmt::format("line {}: {}", line.number, shown(text, 120)));
+        return true;
+    }
+    for (const char* failure : {"Test NCCL failure", "Test CUDA failure", "Test failure"}) {
         if (!contains(text, failure)) continue;
         remark(log_.findings, fmt::format("line {}: {}", line.number, shown(text, 120)));
         return true;
@@ -255,7 +259,7 @@ void TestsReader::take(const LogLine& line) {
     }
     if (const std::size_t at = row_begin(words); at < words.size()) return take_row(line, words, at);
     // A command line, or prose, that names the test; it counts for the rows below it.
-    if (contains(line.text, "_perf")) {
+    if (contains(line.text, "_perf") && !contains(line.text, "NCCL INFO")) {
         for (const std::string_view word : words) {
             std::string operation = operation_of(word);
             if (operation.empty()) continue;
@@ -282,7 +286,7 @@ model::Expected<LinkLog> TestsReader::read(const std::string& text) {
                                context, kRunTests);
         }
         if (!log_.warnings.empty()) {
-            return model::fail(model::ErrorCode::invalid_input, "no row of nccl-tests is whole: " + log_.warnings.front(),
+            return model::fail(model::ErrorCode::invalid_input, "no row of nccl-tests can be read: " + log_.warnings.front(),
                                context, kRunTests);
         }
         return model::fail(model::ErrorCode::invalid_input,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// `draftboard calibrate import`: a calibration file from measured kernel tables, with a fit report. Measuring here is calibrate_cpu.h.
+// `draftboard calibrate import`: a calibration file from measured kernel tables, with a fit report.
+// Measuring here is calibrate_cpu.h, reading logs of links calibrate_read.h.
 
 #include <memory>
 
 #include "calibration/calibration.h"
 #include "calibration/fit_report.h"
 #include "cli/calibrate_cpu.h"
+#include "cli/calibrate_read.h"
 #include "cli/command.h"
 
 namespace draftboard::cli {
@@ -61,6 +63,7 @@ void run_import(CalibrateImportOptions& options, CommandContext& context) {
 void add_calibrate_command(CLI::App& app, CommandContext& context) {
     CLI::App* calibrate = app.add_subcommand("calibrate", "Calibrations: constants fitted to measurements");
     add_calibrate_cpu(*calibrate, context);
+    add_calibrate_read(*calibrate, context);
 
     auto options = std::make_shared<CalibrateImportOptions>();
     CLI::App* import = calibrate->add_subcommand("import", "Fit kernel tables (CSV) into a calibration file");

@@ -79,7 +79,8 @@ void read_config(const json& document, CollectiveRun& run, LinkLog& log) {
         run.listed_ranks = std::max(run.listed_ranks, gpu.rank + 1);
         log.gpus.push_back(std::move(gpu));
     }
-    const std::int64_t own = integer_at(*config, "nthreads") * std::max<std::int64_t>(integer_at(*config, "ngpus"), 0);
+    const auto few = [&](const char* key) { return std::clamp<std::int64_t>(integer_at(*config, key), 0, kMaxLogRanks); };
+    const std::int64_t own = few("nthreads") * few("ngpus");
     // Without MPI only the first device is written, whatever their number is.
     if (ranks.size() == 1 && own > 1 && own <= kMaxLogRanks) {
         run.listed_ranks = static_cast<int>(own);

@@ -131,6 +131,17 @@ TEST(NcclTestsLog, JSON_says_the_same_as_text) {
     }
 }
 
+TEST(NcclTestsLog, JSON_with_numbers_beyond_all_machines_is_read_or_refused) {
+    std::string text = fixture("nccl_tests.json");
+    text.replace(text.find("\"ngpus\": 8"), 10, "\"ngpus\": 999999999999999999");
+    text.replace(text.find("\"nthreads\": 1"), 13, "\"nthreads\": 999999999999999999");
+    const auto log = read_log(text, "log");
+    ASSERT_TRUE(log.has_value()) << log.error().to_text();
+    EXPECT_NE(log->ranks, 8);
+    text.replace(text.find("\"size\": 14336"), 13, "\"size\": 99999999999999999999");
+    EXPECT_TRUE(contains(refusal(text).context, "/results/0"));
+}
+
 TEST(NcclTestsLog, Ranks_and_operation_follow_from_bare_rows_where_the_digits_allow) {
     // 167.09 x f = 313.29: f = 1.87498 +- 0.00009, n = 2 / (2 - f) = 16.
     const auto log = read_log("1073741824 268435456 float sum -1 6426.3 167.09 313.29 0 6426.1 167.09 313.29 0\n", "log");

@@ -35,6 +35,8 @@ std::vector<FileCommand> file_commands() {
         {"run_tokens", {"run", "tiny-kimi", "--tokens-file", "{file}"}},
         {"run_synthetic", {"run", "--synthetic", "{file}", "--layers", "1", "--prompt", "x"}},
         {"acceptance_prompts", {"acceptance", "tiny-kimi", "--speculation", "ngram", "--prompts", "{file}"}},
+        {"calibrate_read", {"calibrate", "read", "{file}"}},
+        {"validate_log", {"validate", "--log", "{file}", "--scenario", kScenario}},
         {"validate_suite", {"validate", "{file}", "--calibration", "rtx-pro-6000"}},
         {"validate_calibration", {"validate", "cpu-quick", "--calibration", "{file}"}},
     };

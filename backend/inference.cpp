@@ -246,11 +246,15 @@ Expected<void> Inference::make_model_drafter(DrafterReads reads, std::vector<int
     return {};
 }
 
-FusedCycle* Inference::fused_cycle() {
+Expected<FusedCycle*> Inference::fused_cycle() {
     const bool chain = settings_.method == DraftMethod::none ||
                        (settings_.top_k == 1 && (settings_.method == DraftMethod::eagle3 || settings_.method == DraftMethod::mtp));
     if (!chain || target_profile_ != nullptr) return nullptr;
-    if (fused_ == nullptr) fused_ = engines_->fused_cycle(settings_.steps);
+    if (fused_ == nullptr) {
+        auto made = engines_->fused_cycle(settings_.steps);
+        if (!made) return tl::unexpected(made.error());
+        fused_ = std::move(*made);
+    }
     return fused_.get();
 }
 

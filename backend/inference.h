@@ -62,7 +62,7 @@ class Inference {
     [[nodiscard]] Drafter* drafter() { return drafter_.get(); }              ///< nullptr: plain decoding
     [[nodiscard]] Engine* drafter_engine() { return draft_engine_.get(); }  ///< nullptr: it drafts without a model
     /// For LoopOptions::fused; null where the device or the drafter has none, and while operations are measured.
-    [[nodiscard]] FusedCycle* fused_cycle();
+    [[nodiscard]] model::Expected<FusedCycle*> fused_cycle();
     [[nodiscard]] const std::optional<ByteTokenizer>& tokenizer() const { return tokenizer_; }
     [[nodiscard]] const std::vector<int>& end_tokens() const { return end_tokens_; }
 

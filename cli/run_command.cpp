@@ -134,7 +134,11 @@ void run(const Options& options, CommandContext& context) {
     loop_options.cancel = &interrupt.flag();
     loop_options.batch = options.inference.settings.batch;
     loop_options.seed = options.inference.seed;
-    loop_options.fused = inference->fused_cycle();
+    if (const auto fused = inference->fused_cycle(); fused) {
+        loop_options.fused = *fused;
+    } else {
+        context.note("the host drives each pass: " + fused.error().to_text());
+    }
     if (streams) loop_options.on_tokens = [&](int, std::span<const int> tokens) { printer.print(tokens); };
     backend::DecodeLoop loop(inference->target(), inference->drafter(), loop_options);
     for (const Prompt& prompt : *prompts) {

@@ -85,13 +85,14 @@ class CudaEngines final : public EngineFactory {
         });
     }
 
-    std::unique_ptr<FusedCycle> fused_cycle(int steps) override {
+    Expected<std::unique_ptr<FusedCycle>> fused_cycle(int steps) override {
         const LaunchModes& modes = settings_.launch;
         const bool graphs =
             modes.decode == LaunchMode::full && modes.verify == LaunchMode::full && modes.draft == LaunchMode::full;
-        if (!settings_.fused_cycles || target_ == nullptr || !graphs) return nullptr;
+        if (!settings_.fused_cycles || target_ == nullptr || !graphs) return std::unique_ptr<FusedCycle>();
         auto made = ChainCycle::create(*target_, drafter_, steps, graphs);
-        return made ? std::unique_ptr<FusedCycle>(std::move(*made)) : nullptr;
+        if (!made) return tl::unexpected(made.error());
+        return std::unique_ptr<FusedCycle>(std::move(*made));
     }
     double read_ceiling_gb_per_s() override {
         double rate = 0;

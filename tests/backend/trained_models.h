@@ -40,7 +40,9 @@ inline InferenceSettings settings_of(const std::string& name, DraftMethod method
 inline std::vector<std::vector<int>> continuations(Inference& inference, const std::vector<std::string>& prompts, int count,
                                                    AcceptanceCounter* acceptance = nullptr) {
     LoopOptions options;
-    options.fused = inference.fused_cycle();
+    const auto fused = inference.fused_cycle();
+    EXPECT_TRUE(fused.has_value()) << (fused ? "" : fused.error().to_text());
+    if (fused) options.fused = *fused;
     DecodeLoop loop(inference.target(), inference.drafter(), options);
     for (const std::string& prompt : prompts) {
         Request request;

@@ -104,7 +104,9 @@ TEST_P(TrainedModelOnGpu, Writes_the_same_texts_in_a_batch) {
         for (std::size_t i = 0; i < prompts.size(); ++i) texts.push_back(loop.result(static_cast<int>(i)).tokens);
         return std::pair{texts, loop.acceptance().histogram()};
     };
-    FusedCycle* const fused = inference->fused_cycle();
+    const auto made = inference->fused_cycle();
+    ASSERT_TRUE(made.has_value()) << made.error().to_text();
+    FusedCycle* const fused = *made;
     const bool chain = tried.method == DraftMethod::none ||
                        (tried.top_k == 1 && (tried.method == DraftMethod::eagle3 || tried.method == DraftMethod::mtp));
     EXPECT_EQ(fused != nullptr, chain && tried.fused && tried.launch == cuda::LaunchMode::full);

@@ -28,7 +28,7 @@ namespace draftboard::calibration {
 inline constexpr std::size_t kMaxServingSamples = 500'000;
 inline constexpr std::size_t kMaxLogLineBytes = 1u << 16;         ///< of a longer line the rest is passed over
 inline constexpr std::size_t kMaxLoggedPositions = 64;            ///< acceptance rates on a line
-inline constexpr std::uint64_t kMaxBytesBeforeSample = 256u << 20;  ///< a log that says nothing until there is none
+inline constexpr std::uint64_t kMaxBytesBeforeSample = 64u << 20;   ///< a log that says nothing until there is none
 inline constexpr std::uint64_t kMaxLogBytes = 32ull << 30;
 
 enum class ServingEngine { sglang, vllm };

@@ -27,6 +27,7 @@ constexpr double kResolutionMs = 0.02;
 /// Components of less weight change no entropy that is printed.
 constexpr double kNegligible = 1e-7;
 constexpr std::size_t kRecommended = 3;
+constexpr double kWorthMeasuring = 0.01;  ///< bits
 
 std::string kind_of(const std::string& term) {
     const std::size_t dot = term.find('.');
@@ -108,11 +109,11 @@ struct LogValue {
     std::map<std::string, double> gradient;
 };
 
-LogValue log_value(const std::string& name, const Observable& observable, double noise) {
+LogValue log_value(const std::string& name, const Observable& observable, double noise, double unknown_sigma = 0) {
     const double value = std::max(observable.value, floor_of(name));
     const bool time = name.ends_with("_ms") || name.starts_with("terms.");
     const double resolution = time ? kResolutionMs / value : 0;
-    return {std::log(value), noise * noise + resolution * resolution, observable.gradient};
+    return {std::log(value), noise * noise + resolution * resolution + unknown_sigma * unknown_sigma, observable.gradient};
 }
 
 double covariance(const LogValue& a, const LogValue& b) {
@@ -145,7 +146,7 @@ void weigh(Component& component, const Measured& measured) {
         const auto observable = find_observable(component.outcome, name);
         const Observable known = observable.value_or(Observable{});
         component.predicted.push_back(known.value);
-        component.given.push_back(log_value(name, known, measured.noise));
+        component.given.push_back(log_value(name, known, measured.noise, component.outcome.unknown_sigma));
         const auto i = static_cast<Eigen::Index>(component.given.size()) - 1;
         component.residual[i] = std::log(std::max(value, floor_of(name))) - component.given.back().mean;
     }
@@ -172,7 +173,8 @@ struct Forecast {
 };
 
 Forecast forecast(const Component& component, const std::string& name, double noise) {
-    const LogValue next = log_value(name, find_observable(component.outcome, name).value_or(Observable{}), noise);
+    const LogValue next = log_value(name, find_observable(component.outcome, name).value_or(Observable{}), noise,
+                                    component.outcome.unknown_sigma);
     Eigen::VectorXd with(static_cast<Eigen::Index>(component.given.size()));
     for (std::size_t i = 0; i < component.given.size(); ++i) {
         with[static_cast<Eigen::Index>(i)] = covariance(next, component.given[i]);
@@ -242,10 +244,14 @@ constexpr Measurement kMeasurements[] = {
     {"terms.launch", "profile some cycles (nsys): idle time between kernels of a pass"},
 };
 
+/// The plain step and the plain rate are one measurement.
+bool same_measurement(const std::string& a, const std::string& b) {
+    const auto plain = [](const std::string& name) { return name == "plain_step_ms" || name == "plain_tokens_per_second"; };
+    return a == b || (plain(a) && plain(b));
+}
+
 bool answered(const Measured& measured, const std::string& name) {
-    if (measured.values.contains(name)) return true;
-    const auto same = [&](const char* a, const char* b) { return name == a && measured.values.contains(b); };
-    return same("plain_step_ms", "plain_tokens_per_second") || same("plain_tokens_per_second", "plain_step_ms");
+    return std::ranges::any_of(measured.values, [&](const auto& value) { return same_measurement(value.first, name); });
 }
 
 std::vector<TermChange> changes_of(const std::vector<Term>& from, const std::vector<Term>& to) {
@@ -334,8 +340,13 @@ std::vector<NextMeasurement> next_measurements(const std::vector<Candidate>& tab
         next.push_back({"look for " + table[c].name, bits, table[c].look});
     }
     std::ranges::stable_sort(next, std::ranges::greater{}, &NextMeasurement::bits);
-    if (next.size() > kRecommended) next.resize(kRecommended);
-    return next;
+    std::vector<NextMeasurement> best;
+    for (NextMeasurement& one : next) {
+        if (best.size() == kRecommended || one.bits < kWorthMeasuring) break;
+        if (std::ranges::any_of(best, [&](const NextMeasurement& b) { return same_measurement(b.name, one.name); })) continue;
+        best.push_back(std::move(one));
+    }
+    return best;
 }
 
 }  // namespace

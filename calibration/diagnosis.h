@@ -6,7 +6,8 @@
 //
 //   y_i = log of measurement i,  mu_i(h) = log of its prediction under hypothesis h (a candidate c and a factor f of its grid)
 //   log y_i - mu_i = sum_k g_ik e_k + n_i            e_k standard normal, one for each kind of term, the acceptance length, the run
-//   C_ij = sum_k g_ik g_jk + [i = j] (noise^2 + (resolution / value)^2)        g_ik = sigma of term kind k as a share of i
+//   C_ij = sum_k g_ik g_jk + [i = j] (noise^2 + (resolution / value)^2 + unknown(h)^2)
+//          g_ik = sigma of term kind k as a share of i;  unknown: 0, but of the candidate none_of_these
 //   p(h | y) ~ prior_c / |grid_c| * N(y; mu(h), C(h)),       share of c = sum over its factors
 //   bits of a further measurement q = h(q) - sum_c share_c h(q | c), h the entropies of mixtures of p(q | h, y)
 // Because errors are common to what contains the same term, "verify 30 ms" and "60 tok/s" are not counted twice.
@@ -33,6 +34,7 @@ struct Outcome {
     double sequences = 1;
     int collectives = 0;                 ///< of a verify pass; without speculation of a plain step
     bool speculates = false;
+    double unknown_sigma = 0;            ///< further error of each quantity's logarithm by itself
 };
 [[nodiscard]] Outcome outcome_of(const model::Scenario& scenario, const sim::Prediction& prediction, double run_sigma);
 
@@ -83,7 +85,7 @@ struct Diagnosis {
     std::vector<WeighedCandidate> candidates;  ///< the likeliest first
     std::vector<std::string> left_out;         ///< candidates that do not apply here, and why
     double entropy_bits = 0;                   ///< of the shares
-    std::vector<NextMeasurement> next;         ///< the most telling first
+    std::vector<NextMeasurement> next;         ///< the most telling first, at most three; empty: nothing is left to tell apart
     std::vector<sim::Term> largest_terms;      ///< of the predicted cycle, at most five
 };
 

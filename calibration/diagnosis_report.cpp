@@ -68,6 +68,7 @@ std::string diagnosis_text(const Diagnosis& diagnosis) {
             continue;
         }
         text += fmt::format("  {:>5.1f} %  {}: {}\n", candidate.share * 100, candidate.name, candidate.meaning);
+        if (candidate.name == "none_of_these") continue;
         std::string predicted;
         for (std::size_t i = 0; i < candidate.predicted.size(); ++i) {
             predicted += fmt::format("{}{} {:.4g}", i == 0 ? "" : ", ", diagnosis.compared[i].name, candidate.predicted[i]);
@@ -76,7 +77,7 @@ std::string diagnosis_text(const Diagnosis& diagnosis) {
         for (const TermChange& change : candidate.changes) {
             text += fmt::format("           {}: {:.2f} -> {:.2f} ms\n", change.name, change.from_ms, change.to_ms);
         }
-        if (candidate.edit != "-") text += fmt::format("           {}; {}\n", candidate.edit, candidate.fix);
+        if (!candidate.edit.empty()) text += fmt::format("           {}; {}\n", candidate.edit, candidate.fix);
     }
     if (hidden > 0) text += fmt::format("  {} further candidates have less than {:.0f} % each\n", hidden, kShownShare * 100);
     const bool fine = !diagnosis.candidates.empty() && diagnosis.candidates.front().name == "as_predicted";
@@ -87,6 +88,7 @@ std::string diagnosis_text(const Diagnosis& diagnosis) {
         }
     }
     text += fmt::format("\nWhat to measure next (of {:.2f} bits of doubt it is expected to settle)\n", diagnosis.entropy_bits);
+    if (diagnosis.next.empty()) text += "  nothing: no measurement would change this\n";
     for (const NextMeasurement& next : diagnosis.next) {
         text += fmt::format("  {:>5.2f}  {}: {}\n", next.bits, next.name, next.how);
     }

@@ -253,7 +253,7 @@ std::optional<std::pair<std::string, double>> field_of(const Phrase& phrase) {
     const std::string pass = verify ? "terms.verify." : draft ? "terms.draft." : "terms.";
     if (phrase.says({"collectives", "collective", "all-reduces", "all-reduce", "allreduce", "allreduces"})) {
         if (plain) return std::nullopt;
-        if (phrase.unit == Unit::us) return std::pair<std::string, double>("all_reduce_us", ms * 1e3);
+        if (phrase.unit == Unit::us) return std::pair<std::string, double>("all_reduce_us", phrase.value);
         return std::pair<std::string, double>(pass + "collectives", ms);
     }
     for (const std::string_view kind : {"experts", "attention", "delta_net", "dense", "lm_head", "launch"}) {
@@ -270,11 +270,10 @@ std::optional<std::pair<std::string, double>> field_of(const Phrase& phrase) {
     return std::nullopt;
 }
 
-std::string shortened(std::string_view text) {
-    constexpr std::size_t kShown = 60;
+std::string shortened(std::string_view text, std::size_t limit = 60) {
     std::string shown;
-    for (const char c : text.substr(0, kShown)) shown += c >= ' ' && c <= '~' ? c : '?';
-    return text.size() > kShown ? shown + "..." : shown;
+    for (const char c : text.substr(0, limit)) shown += c >= ' ' && c <= '~' ? c : '?';
+    return text.size() > limit ? shown + "..." : shown;
 }
 
 Expected<Measured> parse_sentence(std::string_view text, const std::string& name) {
@@ -323,6 +322,7 @@ Expected<Measured> parse_measured(std::string_view text, const std::string& name
 
 Expected<Measured> read_measured(const std::string& file_or_text) {
     constexpr std::size_t kMaxSentence = 4096;
+    constexpr std::size_t kShownPath = 300;  // it may have been meant as a file's name
     std::error_code error;
     if (std::filesystem::exists(file_or_text, error)) {
         const auto text = model::read_file(file_or_text);
@@ -332,7 +332,7 @@ Expected<Measured> read_measured(const std::string& file_or_text) {
     if (file_or_text.size() > kMaxSentence) {
         return fail(ErrorCode::too_large, fmt::format("the text has more than {} characters", kMaxSentence), "--measured");
     }
-    return parse_sentence(file_or_text, "--measured " + shortened(file_or_text));
+    return parse_sentence(file_or_text, "--measured " + shortened(file_or_text, kShownPath));
 }
 
 }  // namespace draftboard::calibration

@@ -426,7 +426,7 @@ Expected<Diagnosis> diagnose(const model::Scenario& scenario, const sim::CostCon
         weighed.meaning = table[c].meaning;
         const std::size_t brace = table[c].edit.find("{}");
         weighed.edit = table[c].edit;
-        if (brace != std::string::npos) weighed.edit.replace(brace, 2, fmt::format("{:g}", best[c]->factor));
+        if (brace != std::string::npos) weighed.edit.replace(brace, 2, fmt::format("{:.3g}", best[c]->factor));
         weighed.fix = table[c].fix;
         weighed.prior = table[c].prior / priors;
         weighed.share = shares[c];

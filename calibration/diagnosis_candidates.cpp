@@ -12,6 +12,13 @@ using model::SpeculationMethod;
 
 namespace {
 
+/// From `low` in steps of 1.25, so that a true factor is never further than 12 % from a tried one.
+std::vector<double> steps_from(double low, double high) {
+    std::vector<double> factors;
+    for (double factor = low; factor < high * 1.01; factor *= 1.25) factors.push_back(factor);
+    return factors;
+}
+
 bool speculates(const Scenario& scenario) { return scenario.speculation.method != SpeculationMethod::none; }
 
 bool drafts(const Scenario& scenario) {
@@ -55,7 +62,7 @@ Candidate slower_kernel(std::string name, std::string meaning, double prior, std
     candidate.name = std::move(name);
     candidate.meaning = std::move(meaning);
     candidate.prior = prior;
-    candidate.factors = {1.5, 2, 3, 5};
+    candidate.factors = steps_from(1.25, 6);
     candidate.edit = "terms *." + kind + " x {}";
     candidate.fix = std::move(fix);
     candidate.scale = [kind](Outcome& outcome, double factor) { return scale_kinds(outcome, {kind}, factor); };
@@ -85,10 +92,10 @@ void add_launches(std::vector<Candidate>& table) {
     table.push_back({"draft_eager", "the drafter is launched kernel by kernel", 0.05, {1}, "--set engine.launch.draft=eager",
                      "capture the drafter's steps", "profile one cycle (nsys): launches before the verify pass",
                      [](Scenario& s, double) { return drafts(s) && launches(s, s.engine.draft_launch, LaunchMode::eager); }, {}});
-    table.push_back({"host_slower", "the host's work between passes takes longer", 0.06, {1.5, 2, 3, 5, 10}, "term host x {}",
+    table.push_back({"host_slower", "the host's work between passes takes longer", 0.06, steps_from(1.25, 10), "term host x {}",
                      "scheduler and detokenizer on a busy or slow core; overlap scheduling hides it", "", {},
                      [](Outcome& o, double factor) { return scale_kinds(o, {"host"}, factor); }});
-    table.push_back({"launch_slower", "launching a kernel costs the host more", 0.04, {1.5, 2, 3},
+    table.push_back({"launch_slower", "launching a kernel costs the host more", 0.04, steps_from(1.25, 4),
                      "terms *.launch x {}",
                      "CPU frequency governor, hypervisor, a profiler left on, pinning of the rank processes", "",
                      {}, [](Outcome& o, double factor) { return scale_kinds(o, {"launch"}, factor); }});
@@ -141,20 +148,20 @@ void add_transport(std::vector<Candidate>& table) {
                          return true;
                      },
                      {}});
-    table.push_back({"collectives_slower", "each all-reduce takes longer than modelled, in graphs and outside", 0.08, {1.5, 2, 3, 5, 8},
+    table.push_back({"collectives_slower", "each all-reduce takes longer than modelled, in graphs and outside", 0.08, steps_from(1.25, 10),
                      "terms *.collectives.latency and transport x {}",
                      "another algorithm or fewer channels, traffic of others on the links, NUMA placement", "", {},
                      [](Outcome& o, double factor) {
                          return scale_kinds(o, {"collectives.latency", "collectives.transport"}, factor);
                      }});
     table.push_back({"verify_collectives_slower", "all-reduces of the verify pass take longer than modelled, those of plain steps do not",
-                     0.06, {2, 3, 5, 8}, "terms verify.collectives.latency and transport x {}",
+                     0.06, steps_from(1.25, 10), "terms verify.collectives.latency and transport x {}",
                      "messages of several tokens take another algorithm or protocol, or pass the custom kernel's size limit", "", {},
                      [](Outcome& o, double factor) {
                          return o.speculates &&
                                 scale_kinds(o, {"collectives.latency", "collectives.transport"}, factor, false, "verify.");
                      }});
-    table.push_back({"ranks_apart", "ranks reach the collectives at different times", 0.05, {2, 4, 8}, "terms *.collectives.wait x {}",
+    table.push_back({"ranks_apart", "ranks reach the collectives at different times", 0.05, steps_from(1.5625, 30), "terms *.collectives.wait x {}",
                      "one rank on a slow or shared core, uneven experts, one GPU throttled", "", {},
                      [](Outcome& o, double factor) { return scale_kinds(o, {"collectives.wait"}, factor); }});
 }
@@ -165,10 +172,10 @@ void add_work(std::vector<Candidate>& table) {
         outcome.length = 1 + (outcome.length - 1) * factor;
         return outcome.length <= outcome.max_length;
     };
-    table.push_back({"acceptance_lower", "fewer draft tokens are accepted than assumed", 0.10, {0.75, 0.5, 0.25},
+    table.push_back({"acceptance_lower", "fewer draft tokens are accepted than assumed", 0.10, {0.85, 0.7, 0.55, 0.4, 0.25, 0.1},
                      "speculation.acceptance: (acceptance length - 1) x {}",
                      "another kind of text, sampling temperature, a drafter of another checkpoint or quantization", "", {}, length});
-    table.push_back({"acceptance_higher", "more draft tokens are accepted than assumed", 0.05, {1.25, 1.5, 2},
+    table.push_back({"acceptance_higher", "more draft tokens are accepted than assumed", 0.05, {1.2, 1.4, 1.6, 1.8, 2, 2.3, 2.6, 3},
                      "speculation.acceptance: (acceptance length - 1) x {}", "repetitive prompts; a better drafter", "", {}, length});
     table.push_back(slower_kernel("experts_slower", "the experts' kernel is slower than calibrated", 0.06, "experts",
                                   "another MoE backend was chosen, or its tuned configuration is missing"));
@@ -178,7 +185,7 @@ void add_work(std::vector<Candidate>& table) {
                                   "another GEMM backend, or weights unpacked to a wider format"));
     table.push_back(slower_kernel("delta_net_slower", "the gated delta net kernel is slower than calibrated", 0.03, "delta_net",
                                   "a fallback kernel for this GPU"));
-    table.push_back({"more_distinct_experts", "verified tokens touch more experts than assumed", 0.03, {1.3, 1.6, 2.5},
+    table.push_back({"more_distinct_experts", "verified tokens touch more experts than assumed", 0.03, steps_from(1.25, 2.5),
                      "term verify.experts x {}", "measure a routing trace: draftboard acceptance writes one", "", {},
                      [](Outcome& o, double factor) {
                          return o.speculates && scale_kinds(o, {"experts"}, factor, false, "verify.");
@@ -205,7 +212,7 @@ std::vector<Candidate> candidate_table() {
     std::vector<Candidate> table;
     table.push_back({"as_predicted", "nothing is wrong: the difference is within the intervals", 0.30, {1}, "", "", "", {},
                      [](Outcome&, double) { return true; }});
-    table.push_back({"none_of_these", "something that is not in this list; each quantity may be off by a factor of about e", 0.05,
+    table.push_back({"none_of_these", "several causes at once, or one that is not in this list: each quantity off by a factor of about e", 0.05,
                      {1}, "", "", "", {}, [](Outcome& outcome, double) {
                          outcome.unknown_sigma = 1;
                          return true;

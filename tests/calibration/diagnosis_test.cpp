@@ -142,6 +142,24 @@ TEST(Diagnosis, Each_cause_that_was_put_in_is_found) {
     }
 }
 
+TEST(Diagnosis, A_factor_between_two_that_are_tried_is_found_from_totals_and_two_terms) {
+    const Setting setting = setting_of(kFounding, kGraph);
+    for (const char* name : {"experts_slower", "verify_collectives_slower", "host_slower"}) {
+        const auto table = candidate_table();
+        const auto candidate = std::ranges::find(table, name, &Candidate::name);
+        ASSERT_NE(candidate, table.end());
+        Measured measured = *as_measured(setting, *candidate, 4.3);  // tried: 1.25^6 = 3.8 and 1.25^7 = 4.8
+        std::erase_if(measured.values, [](const auto& value) {
+            return value.first.starts_with("terms.") && value.first != "terms.verify.experts" &&
+                   value.first != "terms.verify.collectives.latency";
+        });
+        const Diagnosis diagnosis = diagnose(setting, measured);
+        ASSERT_FALSE(diagnosis.candidates.empty());
+        EXPECT_EQ(diagnosis.candidates[0].name, name) << diagnosis_text(diagnosis);
+        EXPECT_NEAR(std::log(diagnosis.candidates[0].factor / 4.3), 0, 0.24) << name;
+    }
+}
+
 TEST(Diagnosis, Shares_and_priors_sum_to_one_and_bits_are_within_the_doubt) {
     for (const char* text : {"60 tok/s", "verify 30 ms", "verify 300 ms, plain 82 tok/s", "collectives 25 ms, acceptance length 1.2"}) {
         const Diagnosis diagnosis = diagnose(setting_of(kFounding, kGraph), measured_of(text));

@@ -5,100 +5,24 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
-#include <set>
 #include <string_view>
 
-#include <Eigen/Dense>
 #include <fmt/format.h>
+#include <Eigen/Dense>
 
 #include "calibration/diagnosis_candidates.h"
 
 namespace draftboard::calibration {
 
-using model::ErrorCode;
 using model::Expected;
-using model::fail;
 using sim::Term;
 
 namespace {
 
-/// Times below this cannot be told from nothing: a profiler's own cost, the clock, rounding of what people report.
-constexpr double kResolutionMs = 0.02;
 /// Components of less weight change no entropy that is printed.
 constexpr double kNegligible = 1e-7;
 constexpr std::size_t kRecommended = 3;
 constexpr double kWorthMeasuring = 0.01;  ///< bits
-
-std::string kind_of(const std::string& term) {
-    const std::size_t dot = term.find('.');
-    return dot == std::string::npos ? term : term.substr(dot + 1);
-}
-
-/// "collectives", "verify.collectives", "verify.collectives.wait" all hold the term of the last name.
-bool holds(std::string_view group, std::string_view term) {
-    const auto within = [&](std::string_view name) {
-        return name == group || (name.size() > group.size() && name.starts_with(group) && name[group.size()] == '.');
-    };
-    const std::size_t dot = term.find('.');
-    return within(term) || (dot != std::string_view::npos && within(term.substr(dot + 1)));
-}
-
-template <class Chosen>
-std::optional<Observable> sum_of(const std::vector<Term>& terms, const Chosen& chosen) {
-    Observable sum;
-    bool any = false;
-    for (const Term& term : terms) {
-        if (!chosen(term.name)) continue;
-        any = true;
-        sum.value += term.ms;
-        sum.gradient[kind_of(term.name)] += term.sigma_ms;
-    }
-    if (!any) return std::nullopt;
-    for (auto& [kind, sigma] : sum.gradient) sigma /= std::max(sum.value, kResolutionMs);
-    return sum;
-}
-
-bool any_term(const std::string&) { return true; }
-
-Observable rate_of(const Outcome& outcome, const Observable& time, bool speculative) {
-    Observable rate;
-    const double length = speculative ? outcome.length : 1;
-    rate.value = outcome.sequences * length / time.value * 1e3;
-    for (const auto& [kind, sigma] : time.gradient) rate.gradient[kind] = -sigma;
-    if (speculative) rate.gradient["length"] = outcome.length_sigma;
-    rate.gradient["run"] = outcome.run_sigma;
-    return rate;
-}
-
-std::optional<Observable> find_observable(const Outcome& o, const std::string& name) {
-    const auto of_run = [&o](std::optional<Observable> time) {
-        if (time) time->gradient["run"] = -o.run_sigma;
-        return time;
-    };
-    if (name == "tokens_per_second") return rate_of(o, *sum_of(o.terms, any_term), o.speculates);
-    if (name == "plain_tokens_per_second") return rate_of(o, *sum_of(o.plain_terms, any_term), false);
-    if (name == "plain_step_ms") return of_run(sum_of(o.plain_terms, any_term));
-    if (name == "cycle_ms") return of_run(sum_of(o.terms, any_term));
-    if (name == "host_ms") return of_run(sum_of(o.terms, [](const std::string& term) { return term == "host"; }));
-    if (name.starts_with("terms.")) {
-        return of_run(sum_of(o.terms, [&](const std::string& term) { return holds(std::string_view(name).substr(6), term); }));
-    }
-    if (name == "all_reduce_us" && o.collectives > 0) {
-        const std::string pass = o.speculates ? "verify." : "plain.";
-        auto us = sum_of(o.terms, [&](const std::string& term) {
-            return term == pass + "collectives.latency" || term == pass + "collectives.transport";
-        });
-        if (us) us->value *= 1e3 / o.collectives;
-        return us;
-    }
-    if (!o.speculates) return std::nullopt;
-    if (name == "acceptance_length") return Observable{o.length, {{"length", o.length_sigma}}};
-    if (name == "verify_ms") {  // n-gram: a missed lookup's plain step counts as verify, as in a prediction
-        return of_run(sum_of(o.terms, [](const std::string& t) { return t.starts_with("verify.") || t.starts_with("plain."); }));
-    }
-    if (name == "draft_ms") return of_run(sum_of(o.terms, [](const std::string& term) { return term.starts_with("draft."); }));
-    return std::nullopt;
-}
 
 double floor_of(const std::string& name) { return name.ends_with("_us") ? kResolutionMs : kResolutionMs * 0.5; }
 
@@ -173,8 +97,8 @@ struct Forecast {
 };
 
 Forecast forecast(const Component& component, const std::string& name, double noise) {
-    const LogValue next = log_value(name, find_observable(component.outcome, name).value_or(Observable{}), noise,
-                                    component.outcome.unknown_sigma);
+    const LogValue next =
+        log_value(name, find_observable(component.outcome, name).value_or(Observable{}), noise, component.outcome.unknown_sigma);
     Eigen::VectorXd with(static_cast<Eigen::Index>(component.given.size()));
     for (std::size_t i = 0; i < component.given.size(); ++i) {
         with[static_cast<Eigen::Index>(i)] = covariance(next, component.given[i]);
@@ -209,8 +133,8 @@ double information(const std::vector<Forecast>& forecasts, std::size_t candidate
         for (const Forecast& f : forecasts) {
             // A peak narrower than the grid would be missed between two points.
             const double variance = std::max(f.variance, step * step);
-            const double p = f.weight * std::exp(-0.5 * (x - f.mean) * (x - f.mean) / variance) /
-                             std::sqrt(2 * std::numbers::pi * variance);
+            const double p =
+                f.weight * std::exp(-0.5 * (x - f.mean) * (x - f.mean) / variance) / std::sqrt(2 * std::numbers::pi * variance);
             density[f.candidate] += p;
             all += p;
         }
@@ -231,7 +155,8 @@ struct Measurement {
 constexpr Measurement kMeasurements[] = {
     {"plain_tokens_per_second", "run the same server without speculation"},
     {"tokens_per_second", "the server's log or a client at the scenario's concurrency: draftboard validate --log"},
-    {"acceptance_length", "the server's log or metrics (SGLang: accept len; vLLM: spec decode metrics), or draftboard acceptance"},
+    {"acceptance_length",
+     "the server's log or metrics (SGLang: accept len; vLLM: spec decode metrics), or draftboard acceptance"},
     {"verify_ms", "profile some cycles (nsys, or draftboard run --profile): first kernel to last of a verify pass"},
     {"draft_ms", "profile some cycles (nsys, or draftboard run --profile): the drafter's kernels"},
     {"host_ms", "profile some cycles (nsys): GPU idle between passes"},
@@ -322,7 +247,8 @@ void normalise(std::vector<Component>& components) {
 }
 
 std::vector<NextMeasurement> next_measurements(const std::vector<Candidate>& table, const std::vector<Component>& components,
-                                               const std::vector<double>& shares, const Diagnosis& diagnosis, const Outcome& base) {
+                                               const std::vector<double>& shares, const Diagnosis& diagnosis,
+                                               const Outcome& base) {
     std::vector<NextMeasurement> next;
     for (const Measurement& measurement : kMeasurements) {
         if (answered(diagnosis.measured, measurement.name) || !find_observable(base, measurement.name)) continue;
@@ -332,7 +258,8 @@ std::vector<NextMeasurement> next_measurements(const std::vector<Candidate>& tab
             if (component.weight > kNegligible)
                 forecasts.push_back(forecast(component, measurement.name, diagnosis.measured.noise));
         }
-        next.push_back({measurement.name, std::min(information(forecasts, table.size()), diagnosis.entropy_bits), measurement.how});
+        next.push_back(
+            {measurement.name, std::min(information(forecasts, table.size()), diagnosis.entropy_bits), measurement.how});
     }
     for (std::size_t c = 0; c < table.size(); ++c) {  // a look answers yes or no
         if (table[c].look.empty()) continue;
@@ -350,34 +277,6 @@ std::vector<NextMeasurement> next_measurements(const std::vector<Candidate>& tab
 }
 
 }  // namespace
-
-Outcome outcome_of(const model::Scenario& scenario, const sim::Prediction& prediction, double run_sigma) {
-    Outcome outcome;
-    outcome.terms = prediction.terms;
-    outcome.plain_terms = prediction.plain_terms;
-    outcome.length = prediction.acceptance_length.value;
-    outcome.length_sigma = sim::log_sigma_of(prediction.acceptance_length);
-    outcome.max_length = std::max<double>(scenario.speculation.depth() + 1, outcome.length);
-    outcome.run_sigma = run_sigma;
-    outcome.sequences = scenario.workload.concurrency;
-    outcome.speculates = scenario.speculation.method != model::SpeculationMethod::none;
-    outcome.collectives = outcome.speculates ? prediction.verify.collectives : prediction.plain.collectives;
-    return outcome;
-}
-
-Expected<Observable> observe(const Outcome& outcome, const std::string& name) {
-    if (auto found = find_observable(outcome, name)) return *found;
-    std::set<std::string> known;
-    for (const Term& term : outcome.terms) known.insert(term.name);
-    std::string list;
-    for (const std::string& term : known) list += (list.empty() ? "" : ", ") + term;
-    if (name.starts_with("terms.")) {
-        return fail(ErrorCode::not_found, fmt::format("the prediction has no term {}", name.substr(6)), "/terms/" + name.substr(6),
-                    "its terms: " + list + "; also their groups, such as collectives or verify.collectives");
-    }
-    return fail(ErrorCode::invalid_input, fmt::format("the scenario's prediction has no {}", name), "/" + name,
-                outcome.speculates ? "" : "the scenario does not speculate");
-}
 
 Expected<Diagnosis> diagnose(const model::Scenario& scenario, const sim::CostConstants& constants, const Measured& measured) {
     // Predict under every hypothesis, weigh each by the measurements, then see what would tell the rest apart.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Why a measurement differs from a prediction: candidates (diagnosis_candidates.h), each a single change of the scenario, are
-// predicted and weighed by what was measured; then what is worth measuring next. It proposes causes, it fits nothing: a
-// calibration does that. diagnosis_report.h prints it, docs/diagnosis.md works an example.
+// predicted (diagnosis_outcome.h) and weighed by what was measured; then what is worth measuring next. It proposes causes, it
+// fits nothing: a calibration does that. diagnosis_report.h prints it, docs/diagnosis.md works an example.
 //
 //   y_i = log of measurement i,  mu_i(h) = log of its prediction under hypothesis h (a candidate c and a factor f of its grid)
-//   log y_i - mu_i = sum_k g_ik e_k + n_i            e_k standard normal, one for each kind of term, the acceptance length, the run
+//   y_i - mu_i = sum_k g_ik e_k + n_i        e_k standard normal, one for each kind of term, the acceptance length, the run
 //   C_ij = sum_k g_ik g_jk + [i = j] (noise^2 + (resolution / value)^2 + unknown(h)^2)
 //          g_ik = sigma of term kind k as a share of i;  unknown: 0, but of the candidate none_of_these
 //   p(h | y) ~ prior_c / |grid_c| * N(y; mu(h), C(h)),       share of c = sum over its factors
@@ -14,37 +14,14 @@
 // Worked example: prediction 12 ms (sigma 20 %), measured 30 ms (3 %), a candidate that predicts 30 ms (20 %): the squared
 // distance is (ln 2.5 / 0.202)^2 = 20.6 against 0, so with priors 0.3 and 0.1 the shares are 1e-4 and 0.9999.
 
-#include <map>
 #include <string>
 #include <vector>
 
+#include "calibration/diagnosis_outcome.h"
 #include "calibration/measured_reader.h"
 #include "sim/prediction.h"
 
 namespace draftboard::calibration {
-
-/// What a candidate changes and what follows from it.
-struct Outcome {
-    std::vector<sim::Term> terms;        ///< of the cycle
-    std::vector<sim::Term> plain_terms;  ///< of the plain step
-    double length = 1;                   ///< acceptance length
-    double length_sigma = 0;             ///< of its logarithm
-    double max_length = 1;               ///< what the draft's depth allows
-    double run_sigma = 0;
-    double sequences = 1;
-    int collectives = 0;                 ///< of a verify pass; without speculation of a plain step
-    bool speculates = false;
-    double unknown_sigma = 0;            ///< further error of each quantity's logarithm by itself
-};
-[[nodiscard]] Outcome outcome_of(const model::Scenario& scenario, const sim::Prediction& prediction, double run_sigma);
-
-/// A quantity as an outcome has it: its value, and how its logarithm moves with one standard deviation of each cause of error.
-struct Observable {
-    double value = 0;
-    std::map<std::string, double> gradient;
-};
-/// `name`: as in Measured::values. Errors: a quantity that the outcome does not have, with those that it has.
-[[nodiscard]] model::Expected<Observable> observe(const Outcome& outcome, const std::string& name);
 
 struct ComparedValue {
     std::string name;
@@ -62,19 +39,19 @@ struct TermChange {
 struct WeighedCandidate {
     std::string name;
     std::string meaning;
-    std::string edit;      ///< how to ask `predict` for it, or the term that is scaled
-    std::string fix;       ///< where to look, what to do
-    double prior = 0;      ///< normalised over those that apply
-    double share = 0;      ///< posterior
-    double factor = 1;     ///< the likeliest of its grid
-    double distance = 0;   ///< squared, of the measurements from its prediction at that factor
+    std::string edit;                 ///< how to ask `predict` for it, or the term that is scaled
+    std::string fix;                  ///< where to look, what to do
+    double prior = 0;                 ///< normalised over those that apply
+    double share = 0;                 ///< posterior
+    double factor = 1;                ///< the likeliest of its grid
+    double distance = 0;              ///< squared, of the measurements from its prediction at that factor
     std::vector<double> predicted;    ///< at that factor, parallel to Diagnosis::compared
     std::vector<TermChange> changes;  ///< of the cycle against the prediction, the largest first; at most three
 };
 
 struct NextMeasurement {
     std::string name;
-    double bits = 0;     ///< expected drop of the entropy of the shares
+    double bits = 0;  ///< expected drop of the entropy of the shares
     std::string how;
 };
 

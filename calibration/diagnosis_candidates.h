@@ -19,7 +19,7 @@ struct Candidate {
     std::vector<double> factors;  ///< equally likely; {1}: a switch
     std::string edit;             ///< text; "{}" stands for the factor
     std::string fix;
-    std::string look;             ///< how to see directly whether this is it; empty: only its times show it
+    std::string look;  ///< how to see directly whether this is it; empty: only its times show it
     /// Changes the scenario, which is then predicted anew; false: it does not apply. Empty: `scale` instead.
     std::function<bool(model::Scenario&, double factor)> change;
     /// Changes the predicted outcome; false: it does not apply.

@@ -24,8 +24,8 @@ Json diagnosis_json(const Diagnosis& diagnosis) {
     json["noise"] = diagnosis.measured.noise;
     json["compared"] = Json::array();
     for (const ComparedValue& value : diagnosis.compared) {
-        json["compared"].push_back({{"name", value.name}, {"measured", value.measured}, {"predicted", value.predicted},
-                                    {"sigmas", value.sigmas}});
+        json["compared"].push_back(
+            {{"name", value.name}, {"measured", value.measured}, {"predicted", value.predicted}, {"sigmas", value.sigmas}});
     }
     json["candidates"] = Json::array();
     for (const WeighedCandidate& candidate : diagnosis.candidates) {
@@ -37,10 +37,16 @@ Json diagnosis_json(const Diagnosis& diagnosis) {
         for (const TermChange& change : candidate.changes) {
             changes.push_back({{"name", change.name}, {"from_ms", change.from_ms}, {"to_ms", change.to_ms}});
         }
-        json["candidates"].push_back({{"name", candidate.name}, {"meaning", candidate.meaning}, {"edit", candidate.edit},
-                                      {"fix", candidate.fix}, {"prior", candidate.prior}, {"share", candidate.share},
-                                      {"factor", candidate.factor}, {"squared_distance", candidate.distance},
-                                      {"predicted", std::move(predicted)}, {"terms", std::move(changes)}});
+        json["candidates"].push_back({{"name", candidate.name},
+                                      {"meaning", candidate.meaning},
+                                      {"edit", candidate.edit},
+                                      {"fix", candidate.fix},
+                                      {"prior", candidate.prior},
+                                      {"share", candidate.share},
+                                      {"factor", candidate.factor},
+                                      {"squared_distance", candidate.distance},
+                                      {"predicted", std::move(predicted)},
+                                      {"terms", std::move(changes)}});
     }
     json["prior_source"] = kPriorSource;
     json["left_out"] = diagnosis.left_out;
@@ -54,11 +60,12 @@ Json diagnosis_json(const Diagnosis& diagnosis) {
 }
 
 std::string diagnosis_text(const Diagnosis& diagnosis) {
-    std::string text = fmt::format("{}: measured against predicted (noise {:.1f} %)\n", diagnosis.scenario,
-                                   diagnosis.measured.noise * 100);
+    std::string text =
+        fmt::format("{}: measured against predicted (noise {:.1f} %)\n", diagnosis.scenario, diagnosis.measured.noise * 100);
     text += fmt::format("  {:<28} {:>10} {:>10} {:>9}\n", "quantity", "measured", "predicted", "sigmas");
     for (const ComparedValue& value : diagnosis.compared) {
-        text += fmt::format("  {:<28} {:>10.4g} {:>10.4g} {:>+9.1f}\n", value.name, value.measured, value.predicted, value.sigmas);
+        text +=
+            fmt::format("  {:<28} {:>10.4g} {:>10.4g} {:>+9.1f}\n", value.name, value.measured, value.predicted, value.sigmas);
     }
     text += fmt::format("\nWhat explains it (share of belief; priors {})\n", kPriorSource);
     std::size_t hidden = 0;

@@ -23,9 +23,15 @@ using model::JsonReader;
 
 const std::vector<MeasuredField>& measured_fields() {
     static const std::vector<MeasuredField> kFields = {
-        {"tokens_per_second", 1e-6, 1e9}, {"plain_tokens_per_second", 1e-6, 1e9}, {"acceptance_length", 1, 1e3},
-        {"verify_ms", 1e-6, 1e9},         {"draft_ms", 0, 1e9},                   {"host_ms", 0, 1e9},
-        {"cycle_ms", 1e-6, 1e9},          {"plain_step_ms", 1e-6, 1e9},           {"all_reduce_us", 1e-6, 1e9},
+        {"tokens_per_second", 1e-6, 1e9},
+        {"plain_tokens_per_second", 1e-6, 1e9},
+        {"acceptance_length", 1, 1e3},
+        {"verify_ms", 1e-6, 1e9},
+        {"draft_ms", 0, 1e9},
+        {"host_ms", 0, 1e9},
+        {"cycle_ms", 1e-6, 1e9},
+        {"plain_step_ms", 1e-6, 1e9},
+        {"all_reduce_us", 1e-6, 1e9},
     };
     return kFields;
 }
@@ -166,9 +172,16 @@ constexpr std::string_view kReadable =
 enum class Unit { none, rate, ms, us, s, percent };
 
 std::optional<Unit> unit_of(std::string_view word) {
-    constexpr std::array<std::pair<std::string_view, Unit>, 10> kUnits = {
-        {{"tok/s", Unit::rate}, {"tokens/s", Unit::rate}, {"token/s", Unit::rate}, {"t/s", Unit::rate}, {"tps", Unit::rate},
-         {"ms", Unit::ms}, {"us", Unit::us}, {"\xc2\xb5s", Unit::us}, {"s", Unit::s}, {"%", Unit::percent}}};
+    constexpr std::array<std::pair<std::string_view, Unit>, 10> kUnits = {{{"tok/s", Unit::rate},
+                                                                           {"tokens/s", Unit::rate},
+                                                                           {"token/s", Unit::rate},
+                                                                           {"t/s", Unit::rate},
+                                                                           {"tps", Unit::rate},
+                                                                           {"ms", Unit::ms},
+                                                                           {"us", Unit::us},
+                                                                           {"\xc2\xb5s", Unit::us},
+                                                                           {"s", Unit::s},
+                                                                           {"%", Unit::percent}}};
     for (const auto& [name, unit] : kUnits) {
         if (name == word) return unit;
     }

@@ -118,8 +118,7 @@ TEST(Diagnosis, Nothing_is_wrong_where_the_prediction_is_given_back) {
 }
 
 TEST(Diagnosis, Each_cause_that_was_put_in_is_found) {
-    const Setting settings[] = {setting_of(kFounding, kGraph), setting_of(kFounding),
-                                setting_of("qwen3.5-397b-mtp-founding"),
+    const Setting settings[] = {setting_of(kFounding, kGraph), setting_of(kFounding), setting_of("qwen3.5-397b-mtp-founding"),
                                 setting_of(kFounding, {"collective.implementation=one_shot"})};
     for (const Candidate& candidate : candidate_table()) {
         if (candidate.name == "none_of_these") continue;
@@ -134,8 +133,8 @@ TEST(Diagnosis, Each_cause_that_was_put_in_is_found) {
             const Diagnosis diagnosis = diagnose(setting, *measured);
             ASSERT_FALSE(diagnosis.candidates.empty());
             applied = true;
-            EXPECT_EQ(diagnosis.candidates[0].name, candidate.name)
-                << "in " << setting.scenario.name << "\n" << diagnosis_text(diagnosis);
+            EXPECT_EQ(diagnosis.candidates[0].name, candidate.name) << "in " << setting.scenario.name << "\n"
+                                                                    << diagnosis_text(diagnosis);
             break;
         }
         EXPECT_TRUE(applied) << candidate.name << " applies to none of the settings";
@@ -161,7 +160,8 @@ TEST(Diagnosis, A_factor_between_two_that_are_tried_is_found_from_totals_and_two
 }
 
 TEST(Diagnosis, Shares_and_priors_sum_to_one_and_bits_are_within_the_doubt) {
-    for (const char* text : {"60 tok/s", "verify 30 ms", "verify 300 ms, plain 82 tok/s", "collectives 25 ms, acceptance length 1.2"}) {
+    for (const char* text :
+         {"60 tok/s", "verify 30 ms", "verify 300 ms, plain 82 tok/s", "collectives 25 ms, acceptance length 1.2"}) {
         const Diagnosis diagnosis = diagnose(setting_of(kFounding, kGraph), measured_of(text));
         double shares = 0;
         double priors = 0;
@@ -212,11 +212,12 @@ TEST(Diagnosis, Quantities_that_the_scenario_does_not_have_are_named) {
     const auto verify = calibration::diagnose(plain.scenario, plain.constants, measured_of("verify 30 ms"));
     ASSERT_FALSE(verify);
     EXPECT_THAT(verify.error().to_text(), testing::AllOf(testing::HasSubstr("/verify_ms"), testing::HasSubstr("speculate")));
-    const auto term = calibration::diagnose(
-        plain.scenario, plain.constants,
-        measured_of(R"({"format": "draftboard.measured", "version": 1, "terms": {"experst": 3}})"));
+    const auto term =
+        calibration::diagnose(plain.scenario, plain.constants,
+                              measured_of(R"({"format": "draftboard.measured", "version": 1, "terms": {"experst": 3}})"));
     ASSERT_FALSE(term);
-    EXPECT_THAT(term.error().to_text(), testing::AllOf(testing::HasSubstr("/terms/experst"), testing::HasSubstr("plain.experts")));
+    EXPECT_THAT(term.error().to_text(),
+                testing::AllOf(testing::HasSubstr("/terms/experst"), testing::HasSubstr("plain.experts")));
 }
 
 }  // namespace

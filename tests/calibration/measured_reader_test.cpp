@@ -38,9 +38,9 @@ TEST(MeasuredReader, A_sentence_gives_rates_times_and_lengths) {
 }
 
 TEST(MeasuredReader, A_sentence_that_cannot_be_read_lists_what_can) {
-    for (const char* text : {"", "hello", "30 ms", "verify", "verify 30", "verify -3 ms", "verify 30 ms draft 1 ms", "prefill 4000 tok/s",
-                             "verify 30 parsecs", "acceptance length 0.5", "verify inf ms", "verify 1e400 ms", "noise 5 %",
-                             "60 tok/s, noise 500 %", "38 %"}) {
+    for (const char* text : {"", "hello", "30 ms", "verify", "verify 30", "verify -3 ms", "verify 30 ms draft 1 ms",
+                             "prefill 4000 tok/s", "verify 30 parsecs", "acceptance length 0.5", "verify inf ms",
+                             "verify 1e400 ms", "noise 5 %", "60 tok/s, noise 500 %", "38 %"}) {
         EXPECT_THAT(error_of(text), AllOf(HasSubstr("file.json"), HasSubstr("verify 30 ms"), HasSubstr("tok/s"))) << text;
     }
     EXPECT_THAT(error_of("verify 30 ms, verify 31 ms"), HasSubstr("second time"));

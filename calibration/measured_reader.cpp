@@ -62,7 +62,8 @@ void read_document(const JsonReader& reader, Measured& measured) {
             }
         }
     }
-    for (const auto& [key, value] : reader.value().items()) {
+    for (const auto& item : reader.value().items()) {
+        const std::string& key = item.key();
         const bool known = key == "format" || key == "version" || key == "noise" || key == "terms" || key == "source" ||
                            std::ranges::any_of(measured_fields(), [&](const MeasuredField& f) { return f.name == key; });
         if (!known) measured.notes.push_back(fmt::format("the field /{} is not known and was ignored", key));

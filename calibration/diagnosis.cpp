@@ -54,6 +54,7 @@ struct Component {
     std::size_t candidate = 0;
     double factor = 1;
     Outcome outcome;
+    double prior = 0;
     double log_weight = 0;
     double weight = 0;
     double distance = 0;
@@ -231,7 +232,8 @@ std::vector<Component> hypotheses(const std::vector<Candidate>& table, const mod
         }
         if (grid.empty()) left_out.push_back(table[c].name + ": " + why);
         for (Component& component : grid) {
-            component.log_weight = std::log(table[c].prior / static_cast<double>(grid.size()));
+            component.prior = table[c].prior / static_cast<double>(grid.size());
+            component.log_weight = std::log(component.prior);
             components.push_back(std::move(component));
         }
     }
@@ -246,9 +248,30 @@ void normalise(std::vector<Component>& components) {
     for (Component& component : components) component.weight /= sum;
 }
 
+/// The named causes as if nothing had been measured.
+std::vector<Component> reopened(const std::vector<Component>& components) {
+    std::vector<Component> open;
+    double sum = 0;
+    for (const Component& component : components) {
+        if (component.outcome.unknown_sigma > 0) continue;
+        sum += component.prior;
+        open.push_back(component);
+    }
+    for (Component& component : open) {
+        component.weight = component.prior / sum;
+        component.given.clear();
+        component.inverse.resize(0, 0);
+        component.residual.resize(0);
+    }
+    return open;
+}
+
 std::vector<NextMeasurement> next_measurements(const std::vector<Candidate>& table, const std::vector<Component>& components,
-                                               const std::vector<double>& shares, const Diagnosis& diagnosis,
-                                               const Outcome& base) {
+                                               const Diagnosis& diagnosis, const Outcome& base) {
+    std::vector<double> shares(table.size(), 0.0);
+    for (const Component& component : components) shares[component.candidate] += component.weight;
+    double doubt = 0;
+    for (const double share : shares) doubt += density_entropy_term(share);
     std::vector<NextMeasurement> next;
     for (const Measurement& measurement : kMeasurements) {
         if (answered(diagnosis.measured, measurement.name) || !find_observable(base, measurement.name)) continue;
@@ -258,11 +281,10 @@ std::vector<NextMeasurement> next_measurements(const std::vector<Candidate>& tab
             if (component.weight > kNegligible)
                 forecasts.push_back(forecast(component, measurement.name, diagnosis.measured.noise));
         }
-        next.push_back(
-            {measurement.name, std::min(information(forecasts, table.size()), diagnosis.entropy_bits), measurement.how});
+        next.push_back({measurement.name, std::min(information(forecasts, table.size()), doubt), measurement.how});
     }
     for (std::size_t c = 0; c < table.size(); ++c) {  // a look answers yes or no
-        if (table[c].look.empty()) continue;
+        if (table[c].look.empty() || shares[c] <= 0) continue;
         const double bits = density_entropy_term(shares[c]) + density_entropy_term(1 - shares[c]);
         next.push_back({"look for " + table[c].name, bits, table[c].look});
     }
@@ -336,7 +358,8 @@ Expected<Diagnosis> diagnose(const model::Scenario& scenario, const sim::CostCon
         diagnosis.candidates.push_back(std::move(weighed));
     }
     std::ranges::stable_sort(diagnosis.candidates, std::ranges::greater{}, &WeighedCandidate::share);
-    diagnosis.next = next_measurements(table, components, shares, diagnosis, base);
+    diagnosis.unexplained = diagnosis.candidates.front().name == kNoneOfThese;
+    diagnosis.next = next_measurements(table, diagnosis.unexplained ? reopened(components) : components, diagnosis, base);
     diagnosis.largest_terms = base.terms;
     std::ranges::stable_sort(diagnosis.largest_terms, std::ranges::greater{}, &Term::ms);
     if (diagnosis.largest_terms.size() > 5) diagnosis.largest_terms.resize(5);

@@ -62,8 +62,10 @@ struct Diagnosis {
     std::vector<WeighedCandidate> candidates;  ///< the likeliest first
     std::vector<std::string> left_out;         ///< candidates that do not apply here, and why
     double entropy_bits = 0;                   ///< of the shares
-    std::vector<NextMeasurement> next;         ///< the most telling first, at most three; empty: nothing is left to tell apart
-    std::vector<sim::Term> largest_terms;      ///< of the predicted cycle, at most five
+    /// No single cause explains what was measured. `next` then takes all named causes as open again, with their priors.
+    bool unexplained = false;
+    std::vector<NextMeasurement> next;     ///< the most telling first, at most three; empty: nothing is left to tell apart
+    std::vector<sim::Term> largest_terms;  ///< of the predicted cycle, at most five
 };
 
 [[nodiscard]] model::Expected<Diagnosis> diagnose(const model::Scenario& scenario, const sim::CostConstants& constants,

@@ -303,7 +303,7 @@ void add_work(std::vector<Candidate>& table) {
 
 std::vector<Candidate> candidate_table() {
     std::vector<Candidate> table;
-    table.push_back({"as_predicted",
+    table.push_back({kAsPredicted,
                      "nothing is wrong: the difference is within the intervals",
                      0.30,
                      {1},
@@ -312,7 +312,7 @@ std::vector<Candidate> candidate_table() {
                      "",
                      {},
                      [](Outcome&, double) { return true; }});
-    table.push_back({"none_of_these",
+    table.push_back({kNoneOfThese,
                      "several causes at once, or one that is not in this list: each quantity off by a factor of about e",
                      0.05,
                      {1},

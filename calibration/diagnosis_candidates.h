@@ -30,6 +30,10 @@ struct Candidate {
 /// documents report: launch mode first, then transport settings, then acceptance, then single kernels.
 inline constexpr const char* kPriorSource = "assumed; the order follows what users of serving engines report";
 
+/// The candidates that stand for no cause.
+inline constexpr const char* kAsPredicted = "as_predicted";
+inline constexpr const char* kNoneOfThese = "none_of_these";
+
 [[nodiscard]] std::vector<Candidate> candidate_table();
 
 }  // namespace draftboard::calibration

@@ -51,6 +51,7 @@ Json diagnosis_json(const Diagnosis& diagnosis) {
     json["prior_source"] = kPriorSource;
     json["left_out"] = diagnosis.left_out;
     json["entropy_bits"] = diagnosis.entropy_bits;
+    json["unexplained"] = diagnosis.unexplained;
     json["next"] = Json::array();
     for (const NextMeasurement& next : diagnosis.next) {
         json["next"].push_back({{"name", next.name}, {"bits", next.bits}, {"how", next.how}});
@@ -61,7 +62,7 @@ Json diagnosis_json(const Diagnosis& diagnosis) {
 
 std::string diagnosis_text(const Diagnosis& diagnosis) {
     std::string text =
-        fmt::format("{}: measured against predicted (noise {:.1f} %)\n", diagnosis.scenario, diagnosis.measured.noise * 100);
+        fmt::format("{}: measured against predicted (noise {:g} %)\n", diagnosis.scenario, diagnosis.measured.noise * 100);
     text += fmt::format("  {:<28} {:>10} {:>10} {:>9}\n", "quantity", "measured", "predicted", "sigmas");
     for (const ComparedValue& value : diagnosis.compared) {
         text +=
@@ -75,7 +76,7 @@ std::string diagnosis_text(const Diagnosis& diagnosis) {
             continue;
         }
         text += fmt::format("  {:>5.1f} %  {}: {}\n", candidate.share * 100, candidate.name, candidate.meaning);
-        if (candidate.name == "none_of_these") continue;
+        if (candidate.name == kNoneOfThese) continue;
         std::string predicted;
         for (std::size_t i = 0; i < candidate.predicted.size(); ++i) {
             predicted += fmt::format("{}{} {:.4g}", i == 0 ? "" : ", ", diagnosis.compared[i].name, candidate.predicted[i]);
@@ -87,14 +88,19 @@ std::string diagnosis_text(const Diagnosis& diagnosis) {
         if (!candidate.edit.empty()) text += fmt::format("           {}; {}\n", candidate.edit, candidate.fix);
     }
     if (hidden > 0) text += fmt::format("  {} further candidates have less than {:.0f} % each\n", hidden, kShownShare * 100);
-    const bool fine = !diagnosis.candidates.empty() && diagnosis.candidates.front().name == "as_predicted";
+    const bool fine = !diagnosis.candidates.empty() && diagnosis.candidates.front().name == kAsPredicted;
     if (fine) {
         text += "\nWhere the predicted cycle's time goes\n";
         for (const sim::Term& term : diagnosis.largest_terms) {
             text += fmt::format("  {:<28} {:>8.2f} ms {:>5.1f} %\n", term.name, term.ms, term.share * 100);
         }
     }
-    text += fmt::format("\nWhat to measure next (of {:.2f} bits of doubt it is expected to settle)\n", diagnosis.entropy_bits);
+    if (diagnosis.unexplained) {
+        text += "\nNo single cause of the list explains this. What splits the causes best, all of them open again (bits)\n";
+    } else {
+        text +=
+            fmt::format("\nWhat to measure next (of {:.2f} bits of doubt it is expected to settle)\n", diagnosis.entropy_bits);
+    }
     if (diagnosis.next.empty()) text += "  nothing: no measurement would change this\n";
     for (const NextMeasurement& next : diagnosis.next) {
         text += fmt::format("  {:>5.2f}  {}: {}\n", next.bits, next.name, next.how);

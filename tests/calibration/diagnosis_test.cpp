@@ -175,7 +175,9 @@ TEST(Diagnosis, Shares_and_priors_sum_to_one_and_bits_are_within_the_doubt) {
         EXPECT_LE(diagnosis.next.size(), 3u);
         for (std::size_t i = 0; i < diagnosis.next.size(); ++i) {
             EXPECT_GT(diagnosis.next[i].bits, 0) << text;
-            EXPECT_LE(diagnosis.next[i].bits, diagnosis.entropy_bits) << text;
+            if (!diagnosis.unexplained) {
+                EXPECT_LE(diagnosis.next[i].bits, diagnosis.entropy_bits) << text;
+            }
             EXPECT_LE(diagnosis.next[i].bits, diagnosis.next[i > 0 ? i - 1 : 0].bits) << text;
         }
     }
@@ -186,6 +188,10 @@ TEST(Diagnosis, What_no_candidate_explains_is_said_to_be_none_of_these) {
     const Diagnosis diagnosis = diagnose(setting_of(kFounding, kGraph), measured_of("verify 2 ms, plain 82 tok/s"));
     ASSERT_FALSE(diagnosis.candidates.empty());
     EXPECT_EQ(diagnosis.candidates[0].name, "none_of_these");
+    // The list is certain to hold no cause; that is no reason to measure nothing more.
+    EXPECT_TRUE(diagnosis.unexplained);
+    EXPECT_EQ(diagnosis.next.size(), 3u);
+    for (const NextMeasurement& next : diagnosis.next) EXPECT_GT(next.bits, 0.1) << next.name;
 }
 
 TEST(Diagnosis, The_order_of_measurements_does_not_matter_and_the_same_input_gives_the_same_bytes) {

@@ -141,6 +141,22 @@ TEST(Diagnosis, Each_cause_that_was_put_in_is_found) {
     }
 }
 
+TEST(Diagnosis, Totals_alone_put_each_cause_among_the_first_three) {
+    const Setting setting = setting_of(kFounding, kGraph);
+    for (const Candidate& candidate : candidate_table()) {
+        std::optional<Measured> measured;
+        for (auto factor = candidate.factors.rbegin(); factor != candidate.factors.rend() && !measured; ++factor) {
+            measured = as_measured(setting, candidate, *factor);
+        }
+        if (!measured || candidate.name == "none_of_these") continue;
+        std::erase_if(measured->values,
+                      [](const auto& value) { return value.first.starts_with("terms.") || value.first == "all_reduce_us"; });
+        const Diagnosis diagnosis = diagnose(setting, *measured);
+        const auto found = std::ranges::find(diagnosis.candidates, candidate.name, &WeighedCandidate::name);
+        EXPECT_LT(found - diagnosis.candidates.begin(), 3) << candidate.name << "\n" << diagnosis_text(diagnosis);
+    }
+}
+
 TEST(Diagnosis, A_factor_between_two_that_are_tried_is_found_from_totals_and_two_terms) {
     const Setting setting = setting_of(kFounding, kGraph);
     for (const char* name : {"experts_slower", "verify_collectives_slower", "host_slower"}) {

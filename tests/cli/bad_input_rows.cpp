@@ -18,6 +18,7 @@ std::vector<FileCommand> file_commands() {
     return {
         {"predict", {"predict", "{file}"}},
         {"explain", {"explain", "{file}"}},
+        {"explain_measured", {"explain", kScenario, "--measured", "{file}"}},
         {"plan", {"plan", "{file}", "-o", "{tmp}/plan.md"}},
         {"sweep",
          {"sweep", "{file}", "--vary", "workload.concurrency=1,2", "-o", "{tmp}/sweep.csv"}},

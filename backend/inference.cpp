@@ -92,8 +92,6 @@ std::optional<DraftMethod> draft_method_from_name(std::string_view name) {
     return std::nullopt;
 }
 
-std::string_view to_name(Device device) { return device == Device::cuda ? "cuda" : "cpu"; }
-
 std::optional<Device> device_from_name(std::string_view name) {
     if (name == "cpu") return Device::cpu;
     if (name == "cuda") return Device::cuda;

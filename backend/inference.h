@@ -28,7 +28,6 @@ enum class DraftMethod { none, eagle3, mtp, ngram, draft, scripted };
 [[nodiscard]] std::optional<DraftMethod> draft_method_from_name(std::string_view name);
 
 enum class Device { cpu, cuda };
-[[nodiscard]] std::string_view to_name(Device device);
 [[nodiscard]] std::optional<Device> device_from_name(std::string_view name);
 
 struct InferenceSettings {

@@ -5,7 +5,9 @@
 // runs: what is priced is what is executed.
 
 #include <algorithm>
+#include <map>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -104,6 +106,34 @@ struct RoleTable {
         }
         return program;
     }
+};
+
+/// One shape of pass: its plan and what executes it.
+template <class Rank>
+struct CompiledPass {
+    model::Plan plan;
+    Program<Rank> program;
+};
+
+/// The passes of an engine, compiled when their shape first runs.
+template <class Rank>
+class CompiledPasses {
+   public:
+    /// `plan`: makes the plan of that shape. The result stays where it is.
+    template <class MakePlan>
+    [[nodiscard]] model::Expected<const CompiledPass<Rank>*> find(model::Pass pass, int sequences, int tokens,
+                                                                  const ModelShape& shape, const MakePlan& plan) {
+        const std::tuple<model::Pass, int, int> key{pass, sequences, tokens};
+        if (const auto found = passes_.find(key); found != passes_.end()) return &found->second;
+        auto planned = plan(pass, sequences, tokens);
+        if (!planned) return tl::unexpected(planned.error());
+        auto program = Rank::compile(*planned, shape);
+        if (!program) return tl::unexpected(program.error());
+        return &passes_.emplace(key, CompiledPass<Rank>{std::move(*planned), std::move(*program)}).first->second;
+    }
+
+   private:
+    std::map<std::tuple<model::Pass, int, int>, CompiledPass<Rank>> passes_;
 };
 
 }  // namespace draftboard::backend

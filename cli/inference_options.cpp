@@ -43,7 +43,7 @@ void add_cuda_options(CLI::App& command, InferenceOptions& options) {
     command.add_flag("!--no-fused-cycles", cuda.fused_cycles, "The host drives each pass, also of greedy chains")->group(group);
     command.add_flag("--bf16", cuda.bf16_activations, "Inputs of matrices and messages in bf16 instead of float")->group(group);
     command.add_flag("--bf16-cache", cuda.bf16_cache, "Keys, values and latents in bf16 instead of float")->group(group);
-    command.add_flag("--library-matrices", cuda.library_matrices, "cuBLASLt also for few rows")->group(group);
+    command.add_flag("--library-matrices", cuda.cublaslt_for_all, "cuBLASLt also for few rows")->group(group);
     command.add_flag("!--no-fused-norm", cuda.fuse_norm, "All-reduce and norm as two kernels")->group(group);
     command.add_flag("!--no-p2p", cuda.peer_access, "No peer access: through host memory, as on boxes without it")->group(group);
     command.add_option("--host-staged-up-to", cuda.host_staged_up_to, "Bytes of a message up to which the host-staged one-shot carries it")

@@ -46,18 +46,14 @@ class Engine final : public backend::Engine {
     [[nodiscard]] Team& team() const { return *team_; }
 
    private:
-    struct CompiledPass {
-        model::Plan plan;
-        Program<Rank> program;
-    };
     Engine(PlannedModel planned, const EngineOptions& options, Team& team);
     [[nodiscard]] std::int64_t fused_columns() const override;
-    [[nodiscard]] model::Expected<const CompiledPass*> compiled(model::Pass pass, int sequences, int tokens);
+    [[nodiscard]] model::Expected<const CompiledPass<Rank>*> compiled(model::Pass pass, int sequences, int tokens);
 
     Team* team_;
     RankOptions rank_options_;
     std::vector<std::unique_ptr<Rank>> ranks_;
-    std::map<std::tuple<model::Pass, int, int>, CompiledPass> passes_;
+    CompiledPasses<Rank> passes_;
     std::vector<std::vector<OperationTime>> times_;  // by rank
 };
 

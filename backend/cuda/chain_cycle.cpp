@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "backend/cuda/attention.h"
+#include "backend/cuda/capture_graph.h"
 #include "backend/cuda/chain_rows.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/elementwise.h"
@@ -32,12 +33,12 @@ void to_device(std::int32_t* to, std::span<const std::int32_t> words) {
 
 }  // namespace
 
-ChainCycle::ChainCycle(Engine& target, Engine* drafter, int steps, bool graphs)
-    : target_(&target), drafter_(drafter), width_(drafter == nullptr ? 1 : steps + 1), graphs_(graphs) {
+ChainCycle::ChainCycle(Engine& target, Engine* drafter, int steps)
+    : target_(&target), drafter_(drafter), width_(drafter == nullptr ? 1 : steps + 1) {
     ranks_.resize(static_cast<std::size_t>(target.group().ranks()));
 }
 
-Expected<std::unique_ptr<ChainCycle>> ChainCycle::create(Engine& target, Engine* drafter, int steps, bool graphs) {
+Expected<std::unique_ptr<ChainCycle>> ChainCycle::create(Engine& target, Engine* drafter, int steps) {
     if (drafter != nullptr && (steps < 1 || steps - 1 > kMaxFurtherSteps)) {
         return model::fail(ErrorCode::unsupported, fmt::format("a fused cycle drafts 1 .. {} tokens", kMaxFurtherSteps + 1),
                            "steps");
@@ -61,7 +62,7 @@ Expected<std::unique_ptr<ChainCycle>> ChainCycle::create(Engine& target, Engine*
                                shape.architecture.name);
         }
     }
-    std::unique_ptr<ChainCycle> cycle(new ChainCycle(target, drafter, steps, graphs));
+    std::unique_ptr<ChainCycle> cycle(new ChainCycle(target, drafter, steps));
     auto taken = target.group().run([&](int rank) -> Expected<void> {
         cycle->take_memory(rank);
         return {};
@@ -269,26 +270,12 @@ void ChainCycle::enqueue(int rank, int parity, bool capturing) {
 
 bool ChainCycle::wants_capture() const {
     const OfRank& first = ranks_.front();
-    return graphs_ && first.runs > 0 && !first.graphs.contains({first.state.sequences, visible_, in_flight_});
+    return first.runs > 0 && !first.graphs.contains({first.state.sequences, visible_, in_flight_});
 }
 
 void ChainCycle::capture(int rank) {
     OfRank& mine = ranks_[static_cast<std::size_t>(rank)];
-    const cudaStream_t stream = target_->rank(rank).stream();
-    cudaGraph_t captured = nullptr;
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "graph capture");
-    try {
-        enqueue(rank, in_flight_, true);
-    } catch (...) {  // the stream has to leave capture before anybody may use it
-        cudaStreamEndCapture(stream, &captured);
-        if (captured != nullptr) cudaGraphDestroy(captured);
-        throw;
-    }
-    check(cudaStreamEndCapture(stream, &captured), "graph capture");
-    cudaGraphExec_t graph = nullptr;
-    const cudaError_t made = cudaGraphInstantiate(&graph, captured, 0);
-    cudaGraphDestroy(captured);
-    check(made, "graph");
+    const cudaGraphExec_t graph = capture_graph(target_->rank(rank).stream(), [&] { enqueue(rank, in_flight_, true); });
     mine.graphs.emplace(std::tuple{mine.state.sequences, visible_, in_flight_}, graph);
 }
 
@@ -369,7 +356,7 @@ Expected<void> ChainCycle::leave(std::span<const int> slots, ForwardOutput& outp
     output.choices.clear();
     output.hidden.clear();
     output.features.clear();
-    const std::vector<int> left = std::exchange(slots_, {});
+    slots_.clear();
     if (drafter_ == nullptr || slots.empty()) return {};
     const bool eagle3 = drafter_->shape().kind == ModelKind::eagle3;
     std::vector<float>& states = eagle3 ? output.features : output.hidden;

@@ -31,8 +31,7 @@ class ChainCycle final : public FusedCycle {
    public:
     /// `drafter` null: plain decoding. Else an EAGLE-3 head or an MTP module without recurrent layers, drafting `steps`. Both
     /// engines outlive it. Errors: more steps than there is room for, such a drafter.
-    [[nodiscard]] static model::Expected<std::unique_ptr<ChainCycle>> create(Engine& target, Engine* drafter, int steps,
-                                                                             bool graphs);
+    [[nodiscard]] static model::Expected<std::unique_ptr<ChainCycle>> create(Engine& target, Engine* drafter, int steps);
     ~ChainCycle() override;
 
     [[nodiscard]] int width() const override { return width_; }
@@ -57,7 +56,7 @@ class ChainCycle final : public FusedCycle {
         int runs = 0;                                                          ///< since begin(): the first is eager
         ChainState state;
     };
-    ChainCycle(Engine& target, Engine* drafter, int steps, bool graphs);
+    ChainCycle(Engine& target, Engine* drafter, int steps);
 
     void take_memory(int rank);
     [[nodiscard]] model::Expected<void> compile();
@@ -73,7 +72,6 @@ class ChainCycle final : public FusedCycle {
     Engine* target_;
     Engine* drafter_;
     int width_;
-    bool graphs_;
     std::vector<OfRank> ranks_;
     std::array<PinnedBuffer<std::int32_t>, 2> records_;
     std::array<PinnedBuffer<float>, 2> gaps_;

@@ -90,7 +90,7 @@ class CudaEngines final : public EngineFactory {
         const bool graphs =
             modes.decode == LaunchMode::full && modes.verify == LaunchMode::full && modes.draft == LaunchMode::full;
         if (!settings_.fused_cycles || target_ == nullptr || !graphs) return std::unique_ptr<FusedCycle>();
-        auto made = ChainCycle::create(*target_, drafter_, steps, graphs);
+        auto made = ChainCycle::create(*target_, drafter_, steps);
         if (!made) return tl::unexpected(made.error());
         return std::unique_ptr<FusedCycle>(std::move(*made));
     }
@@ -136,7 +136,7 @@ class CudaEngines final : public EngineFactory {
         options.max_rows = request.max_rows;
         options.precision = settings_.bf16_activations ? Precision::bf16 : Precision::fp32;
         options.cache = settings_.bf16_cache ? CacheFormat::bf16 : CacheFormat::fp32;
-        options.dense = settings_.library_matrices ? DenseChoice::library : DenseChoice::few_rows;
+        options.dense = settings_.cublaslt_for_all ? DenseChoice::library : DenseChoice::few_rows;
         options.fuse_norm = settings_.fuse_norm;
         options.outputs_hidden = request.hidden_read;
         options.launch = settings_.launch;

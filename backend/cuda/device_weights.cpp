@@ -162,7 +162,6 @@ class DeviceWeights::Uploader {
     std::byte* take(std::int64_t bytes) {
         if (bytes == 0) return nullptr;
         weights_->memory_.emplace_back(bytes);
-        weights_->bytes_ += bytes;
         return weights_->memory_.back().data();
     }
 

@@ -93,13 +93,11 @@ class DeviceWeights {
 
     /// What remains on the host: embedding and LM head, and a head's map of tokens.
     [[nodiscard]] const cpu::ModelWeights& host() const { return host_; }
-    [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
    private:
     class Uploader;
     cpu::ModelWeights host_;
     std::vector<DeviceBuffer<std::byte>> memory_;
-    std::int64_t bytes_ = 0;
 };
 
 }  // namespace draftboard::backend::cuda

@@ -190,13 +190,8 @@ void Engine::clear_states(int rank) {
 }
 
 Expected<const CompiledPass*> Engine::compiled(Pass pass, int sequences, int tokens) {
-    const std::tuple<Pass, int, int> key{pass, sequences, tokens};
-    if (const auto found = passes_.find(key); found != passes_.end()) return &found->second;
-    auto planned = plan(pass, sequences, tokens, 0);
-    if (!planned) return tl::unexpected(planned.error());
-    auto program = Rank::compile(*planned, shape_);
-    if (!program) return tl::unexpected(program.error());
-    return &passes_.emplace(key, CompiledPass{std::move(*planned), std::move(*program)}).first->second;
+    return passes_.find(pass, sequences, tokens, shape_,
+                        [&](Pass of, int count, int rows) { return plan(of, count, rows, 0); });
 }
 
 Expected<void> Engine::forward(const Batch& batch, std::span<const int> logits_rows, ForwardOutput& output) {

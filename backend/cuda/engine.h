@@ -81,7 +81,7 @@ class Engine final : public backend::Engine {
     HostRows host_rows_;
     HostResults results_;
     std::vector<std::unique_ptr<Rank>> ranks_;
-    std::map<std::tuple<model::Pass, int, int>, CompiledPass> passes_;
+    CompiledPasses<Rank> passes_;
     std::vector<std::vector<OperationTime>> times_;  // by rank
     std::vector<int> to_clear_;                      // sequences whose states are to be zeroed before the next pass
     int routed_numbers_ = 0;                         // choices of all MoE layers, a row

@@ -36,7 +36,7 @@ struct CudaSettings {
     bool expert_parallel = false;
     bool bf16_activations = false;  ///< inputs of matrices and messages in bf16; else float (two bf16 products)
     bool bf16_cache = false;
-    bool library_matrices = false;  ///< cuBLASLt also for few rows
+    bool cublaslt_for_all = false;  ///< cuBLASLt also for few rows
     bool fuse_norm = true;          ///< all-reduce, residual add and norm in one kernel where the method allows
     LaunchModes launch;
     bool fused_cycles = true;  ///< greedy chains run whole cycles on the GPU (chain_cycle.h), where all launches are full

@@ -123,7 +123,6 @@ template <class Number>
 Number* Rank::take(std::int64_t count) {
     const std::int64_t bytes = std::max<std::int64_t>(count, 1) * static_cast<std::int64_t>(sizeof(Number));
     memory_.emplace_back(bytes);
-    taken_ += bytes;
     check(cudaMemset(memory_.back().data(), 0, static_cast<std::size_t>(bytes)),
           "memory of a rank");  // what pads heads stays zero
     return reinterpret_cast<Number*>(memory_.back().data());
@@ -155,9 +154,6 @@ void Rank::take_caches() {
             net.window = take<float>(sequences * (sizes.conv_kernel - 1) * sizes.channels());
             net.snapshot_state = take<float>(sequences * net.snapshots * sizes.state());
             net.snapshot_input = take<float>(sequences * net.snapshots * sizes.channels());
-            check(cudaMemset(net.state, 0, static_cast<std::size_t>(sequences * sizes.state()) * 4), "state");
-            check(cudaMemset(net.window, 0, static_cast<std::size_t>(sequences * (sizes.conv_kernel - 1) * sizes.channels()) * 4),
-                  "window");
             continue;
         }
         if (const auto* mla = std::get_if<model::MlaShape>(&layer.mixer)) {

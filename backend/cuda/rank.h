@@ -74,11 +74,7 @@ struct HostRows {
 
 class Rank;
 
-/// One shape of pass, compiled. Captured graphs are kept by the rank.
-struct CompiledPass {
-    model::Plan plan;
-    Program<Rank> program;
-};
+using CompiledPass = backend::CompiledPass<Rank>;
 
 /// What the captured graphs of a rank differ by.
 struct PassKey {
@@ -147,8 +143,6 @@ class Rank {
     [[nodiscard]] std::int64_t commit_ns() const { return commit_ns_; }
     void clear(int slot);
     [[nodiscard]] const DeviceWeights& weights() const { return weights_; }
-    /// Device memory of weights, caches and buffers, bytes.
-    [[nodiscard]] std::int64_t memory_bytes() const { return weights_.bytes() + taken_; }
 
    private:
     friend struct RoleTable<Rank>;
@@ -282,7 +276,6 @@ class Rank {
 
     // Buffers, one row a token; fixed, because graphs keep them.
     std::vector<DeviceBuffer<std::byte>> memory_;
-    std::int64_t taken_ = 0;
     int width_ = 0;  // hidden
     std::int32_t* words_ = nullptr;
     float* features_in_ = nullptr;

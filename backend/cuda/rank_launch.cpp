@@ -5,6 +5,7 @@
 // results to the host. In a timed pass an event stands before each operation, inside of the graph where there is one.
 #include <utility>
 
+#include "backend/cuda/capture_graph.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/rank.h"
 
@@ -99,24 +100,17 @@ void Rank::enqueue(const PassKey& key, const CompiledPass& pass, std::size_t fir
 }
 
 CapturedPass::Piece Rank::capture_piece(const PassKey& key, const CompiledPass& pass, std::size_t first, std::size_t last) {
-    CapturedPass::Piece piece{nullptr, first, last};
-    cudaGraph_t graph = nullptr;
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "graph capture");
-    capturing_ = true;
-    try {
-        enqueue(key, pass, first, last);
-    } catch (...) {  // the stream has to leave capture before anybody may use it
+    const cudaGraphExec_t graph = capture_graph(stream_, [&] {
+        capturing_ = true;
+        try {
+            enqueue(key, pass, first, last);
+        } catch (...) {
+            capturing_ = false;
+            throw;
+        }
         capturing_ = false;
-        cudaStreamEndCapture(stream_, &graph);
-        if (graph != nullptr) cudaGraphDestroy(graph);
-        throw;
-    }
-    capturing_ = false;
-    check(cudaStreamEndCapture(stream_, &graph), "graph capture");
-    const cudaError_t made = cudaGraphInstantiate(&piece.graph, graph, 0);
-    cudaGraphDestroy(graph);
-    check(made, "graph");
-    return piece;
+    });
+    return {graph, first, last};
 }
 
 bool Rank::wants_capture(const PassKey& key) const {

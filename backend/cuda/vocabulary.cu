@@ -193,25 +193,15 @@ void embed(const DeviceMatrix& table, std::int64_t first_token, const std::int32
     if (m <= 0 || table.columns <= 0) return;
     const std::int64_t units = (table.columns + 7) / 8;
     const dim3 grid(static_cast<unsigned>((units + kEmbedThreads - 1) / kEmbedThreads), static_cast<unsigned>(m));
+    const auto launch = [&](auto kernel) {
+        launch_ahead("embed", kernel, grid, kEmbedThreads, 0, stream, table, first_token, token_ids, output);
+    };
     switch (table.format) {
-        case Stored::bf16:
-            launch_ahead("embed", embed_kernel<Stored::bf16>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids,
-                         output);
-            break;
-        case Stored::fp32:
-            launch_ahead("embed", embed_kernel<Stored::fp32>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids,
-                         output);
-            break;
-        case Stored::fp8_e4m3:
-            launch_ahead("embed", embed_kernel<Stored::fp8_e4m3>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids,
-                         output);
-            break;
-        case Stored::int4:
-            launch_ahead("embed", embed_kernel<Stored::int4>, grid, kEmbedThreads, 0, stream, table, first_token, token_ids,
-                         output);
-            break;
+        case Stored::bf16: return launch(embed_kernel<Stored::bf16>);
+        case Stored::fp32: return launch(embed_kernel<Stored::fp32>);
+        case Stored::fp8_e4m3: return launch(embed_kernel<Stored::fp8_e4m3>);
+        case Stored::int4: return launch(embed_kernel<Stored::int4>);
     }
-    check_launch("embed_kernel");
 }
 
 void best_tokens(const float* logits, int rows, std::int64_t vocabulary, std::int64_t stride, int k, std::int32_t* tokens,

@@ -33,11 +33,6 @@ class Stopwatch {
 
 bool contains(const std::vector<int>& list, int value) { return std::find(list.begin(), list.end(), value) != list.end(); }
 
-tl::unexpected<model::Error> not_finite(int request) {
-    return fail(ErrorCode::invalid_input, "the target's logits are not finite", fmt::format("request {}", request),
-                "check the weights, and the number format of activations");
-}
-
 }  // namespace
 
 std::string_view to_name(Finish finish) {
@@ -90,6 +85,11 @@ Expected<int> DecodeLoop::submit(Request request) {
     results_.emplace_back().acceptance = AcceptanceCounter(acceptance_.depth());
     waiting_.emplace_back(number, std::move(request));
     return number;
+}
+
+tl::unexpected<model::Error> DecodeLoop::not_finite(int request) {
+    return fail(ErrorCode::invalid_input, "the target's logits are not finite", fmt::format("request {}", request),
+                "check the weights, and the number format of activations");
 }
 
 Expected<bool> DecodeLoop::step() {
@@ -172,20 +172,23 @@ Expected<void> DecodeLoop::accept(Sequence& sequence, std::size_t index) {
     if (!verifier_.verify(proposal_, index, output_, index * width, sequence.sampling, sequence.random, verdict_))
         return not_finite(sequence.request);
     if (width > 1) target_->commit(sequence.slot, verdict_.path);
-    if (sequence.speculates) {
-        acceptance_.count(proposal_.drafted[index], verdict_.accepted());
-        results_[static_cast<std::size_t>(sequence.request)].acceptance.count(proposal_.drafted[index],
-                                                                              verdict_.accepted());
-        cycle_.accepted += verdict_.accepted();
-    }
-    const std::size_t before = sequence.tokens.size();
-    emit(sequence, verdict_.tokens, verdict_.near_ties);
-    cycle_.emitted += static_cast<int>(sequence.tokens.size() - before);
+    take_verdict(sequence, proposal_.drafted[index]);
     if (sequence.finished || !sequence.speculates) return {};
     Stopwatch watch;
     auto observed = observe(sequence, false, verdict_.path, index * width, sequence.tokens);
     cycle_.draft_ms += watch.lap_ms();
     return observed;
+}
+
+void DecodeLoop::take_verdict(Sequence& sequence, int drafted) {
+    if (sequence.speculates) {
+        acceptance_.count(drafted, verdict_.accepted());
+        results_[static_cast<std::size_t>(sequence.request)].acceptance.count(drafted, verdict_.accepted());
+        cycle_.accepted += verdict_.accepted();
+    }
+    const std::size_t before = sequence.tokens.size();
+    emit(sequence, verdict_.tokens, verdict_.near_ties);
+    cycle_.emitted += static_cast<int>(sequence.tokens.size() - before);
 }
 
 Expected<void> DecodeLoop::observe(Sequence& sequence, bool is_prefill, std::span<const int> rows, std::size_t first_row,

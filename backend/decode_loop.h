@@ -146,6 +146,9 @@ class DecodeLoop {
     [[nodiscard]] model::Expected<void> propose(const Group& group, bool speculate);
     [[nodiscard]] model::Expected<void> verify(const Group& group);
     [[nodiscard]] model::Expected<void> accept(Sequence& sequence, std::size_t index);
+    void take_verdict(Sequence& sequence, int drafted);  ///< counts what verdict_ accepted of `drafted`, and emits its tokens
+    [[nodiscard]] static tl::unexpected<model::Error> not_finite(int request);
+    [[nodiscard]] Sequence* running(int request);  ///< null: it has left
     [[nodiscard]] model::Expected<void> observe(Sequence& sequence, bool is_prefill, std::span<const int> rows,
                                                 std::size_t first_row, std::span<const int> tokens);
     void emit(Sequence& sequence, std::span<const int> tokens, std::span<const int> near_ties);

@@ -4,8 +4,6 @@
 #include <chrono>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "backend/decode_loop.h"
 
 namespace draftboard::backend {
@@ -18,6 +16,11 @@ namespace {
 constexpr int kCyclesAhead = 2;
 
 }  // namespace
+
+DecodeLoop::Sequence* DecodeLoop::running(int request) {
+    const auto found = std::ranges::find(active_, request, &Sequence::request);
+    return found == active_.end() ? nullptr : &*found;
+}
 
 bool DecodeLoop::can_fuse(const Group& speculative, const Group& plain) const {
     if (options_.fused == nullptr || speculative.empty() == plain.empty()) return false;
@@ -47,8 +50,7 @@ Expected<void> DecodeLoop::fused_cycle() {
     std::vector<Sequence*> members;  // null: finished in an earlier cycle
     Group going_on;
     for (const int request : fused_requests_) {
-        const auto found = std::ranges::find(active_, request, &Sequence::request);
-        members.push_back(found == active_.end() ? nullptr : &*found);
+        members.push_back(running(request));
         if (members.back() != nullptr) going_on.push_back(members.back());
     }
     const bool whole = going_on.size() == members.size();
@@ -79,23 +81,11 @@ Expected<void> DecodeLoop::take_outcome(Sequence& sequence, const CycleOutcome& 
     verdict_.tokens.clear();
     verdict_.near_ties.clear();
     for (const GreedyChoice& choice : outcome.choices) {
-        if (choice.token < 0) {
-            return model::fail(model::ErrorCode::invalid_input, "the target's logits are not finite",
-                               fmt::format("request {}", sequence.request),
-                               "check the weights, and the number format of activations");
-        }
+        if (choice.token < 0) return not_finite(sequence.request);
         if (choice.gap < sequence.sampling.tie_tolerance) verdict_.near_ties.push_back(static_cast<int>(verdict_.tokens.size()));
         verdict_.tokens.push_back(choice.token);
     }
-    if (sequence.speculates) {
-        const int drafted = options_.fused->width() - 1;
-        acceptance_.count(drafted, verdict_.accepted());
-        results_[static_cast<std::size_t>(sequence.request)].acceptance.count(drafted, verdict_.accepted());
-        cycle_.accepted += verdict_.accepted();
-    }
-    const std::size_t before = sequence.tokens.size();
-    emit(sequence, verdict_.tokens, verdict_.near_ties);
-    cycle_.emitted += static_cast<int>(sequence.tokens.size() - before);
+    take_verdict(sequence, options_.fused->width() - 1);
     sequence.fused_rows = outcome.accepted() + 1;
     return {};
 }
@@ -104,18 +94,18 @@ Expected<void> DecodeLoop::take_outcome(Sequence& sequence, const CycleOutcome& 
 Expected<void> DecodeLoop::leave_fused() {
     std::vector<int> slots;
     for (const int request : fused_requests_) {
-        const auto found = std::ranges::find(active_, request, &Sequence::request);
-        if (found != active_.end() && !found->finished) slots.push_back(found->slot);
+        const Sequence* sequence = running(request);
+        if (sequence != nullptr && !sequence->finished) slots.push_back(sequence->slot);
     }
     if (auto ok = options_.fused->leave(slots, output_); !ok) return ok;
     const std::vector<int> requests = std::exchange(fused_requests_, {});
     for (std::size_t i = 0; i < requests.size() && fused_speculates_; ++i) {
-        const auto found = std::ranges::find(active_, requests[i], &Sequence::request);
-        if (found == active_.end() || found->finished) continue;
-        std::vector<int> rows(static_cast<std::size_t>(found->fused_rows));
+        Sequence* sequence = running(requests[i]);
+        if (sequence == nullptr || sequence->finished) continue;
+        std::vector<int> rows(static_cast<std::size_t>(sequence->fused_rows));
         std::iota(rows.begin(), rows.end(), 0);
         const auto first = i * static_cast<std::size_t>(options_.fused->width());
-        if (auto ok = observe(*found, false, rows, first, found->tokens); !ok) return ok;
+        if (auto ok = observe(*sequence, false, rows, first, sequence->tokens); !ok) return ok;
     }
     return {};
 }

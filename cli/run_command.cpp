@@ -90,22 +90,32 @@ model::Json result_json(const backend::Inference& inference, const backend::Deco
     return json;
 }
 
+backend::LoopOptions loop_options(const Options& options, const std::atomic<bool>& cancel) {
+    backend::LoopOptions out;
+    out.cancel = &cancel;
+    out.batch = options.inference.settings.batch;
+    out.seed = options.inference.seed;
+    return out;
+}
+
+model::Expected<void> submit_all(backend::DecodeLoop& loop, const Options& options, const std::vector<Prompt>& prompts,
+                                 const backend::Inference& inference, int most_tokens) {
+    for (const Prompt& prompt : prompts) {
+        backend::Request request = request_of(options.inference, prompt, inference);
+        request.max_tokens = std::min(request.max_tokens, most_tokens);
+        if (const auto submitted = loop.submit(std::move(request)); !submitted) return tl::unexpected(submitted.error());
+    }
+    return {};
+}
+
 /// Once more over the same prompts, each operation timed; the run before was not slowed down by it.
 model::Expected<std::vector<backend::PassTable>> time_operations(const Options& options, const std::vector<Prompt>& prompts,
                                                                  backend::Inference& inference, const std::atomic<bool>& cancel) {
     constexpr int kTokens = 32;
     inference.start_profile();
-    backend::LoopOptions loop_options;
-    loop_options.cancel = &cancel;
-    loop_options.batch = options.inference.settings.batch;
-    loop_options.seed = options.inference.seed;
-    backend::DecodeLoop loop(inference.target(), inference.drafter(), loop_options);
-    for (const Prompt& prompt : prompts) {
-        backend::Request request = request_of(options.inference, prompt, inference);
-        request.max_tokens = std::min(request.max_tokens, kTokens);
-        if (const auto submitted = loop.submit(std::move(request)); !submitted) return tl::unexpected(submitted.error());
-    }
-    const auto done = loop.run();
+    backend::DecodeLoop loop(inference.target(), inference.drafter(), loop_options(options, cancel));
+    model::Expected<void> done = submit_all(loop, options, prompts, inference, kTokens);
+    if (done) done = loop.run();
     inference.stop_profile();
     if (!done) return tl::unexpected(done.error());
     const auto profile = inference.profile();
@@ -130,20 +140,16 @@ void run(const Options& options, CommandContext& context) {
     const bool streams = !context.json && prompts->size() == 1;
     Printer printer(inference->tokenizer().has_value());
     const Interrupt interrupt;
-    backend::LoopOptions loop_options;
-    loop_options.cancel = &interrupt.flag();
-    loop_options.batch = options.inference.settings.batch;
-    loop_options.seed = options.inference.seed;
+    backend::LoopOptions of_loop = loop_options(options, interrupt.flag());
     if (const auto fused = inference->fused_cycle(); fused) {
-        loop_options.fused = *fused;
+        of_loop.fused = *fused;
     } else {
         context.note("the host drives each pass: " + fused.error().to_text());
     }
-    if (streams) loop_options.on_tokens = [&](int, std::span<const int> tokens) { printer.print(tokens); };
-    backend::DecodeLoop loop(inference->target(), inference->drafter(), loop_options);
-    for (const Prompt& prompt : *prompts) {
-        const auto submitted = loop.submit(request_of(options.inference, prompt, *inference));
-        if (!submitted) return context.report(submitted.error());
+    if (streams) of_loop.on_tokens = [&](int, std::span<const int> tokens) { printer.print(tokens); };
+    backend::DecodeLoop loop(inference->target(), inference->drafter(), of_loop);
+    if (auto ok = submit_all(loop, options, *prompts, *inference, options.inference.max_tokens); !ok) {
+        return context.report(ok.error());
     }
     if (streams) Printer::write(prompts->front().text);
     const auto done = loop.run();

@@ -15,6 +15,7 @@
 #include "backend/checkpoint.h"
 #include "backend/language_model.h"
 #include "backend/safetensors.h"
+#include "model/layout.h"
 
 namespace draftboard::backend {
 
@@ -72,6 +73,25 @@ inline std::vector<float> forward(LanguageModel& model, Pass pass, std::vector<i
     EXPECT_TRUE(done.has_value()) << (done ? "" : done.error().to_text());
     if (whole != nullptr) *whole = output;
     return output.logits;
+}
+
+/// Whether the fixture's dimensions divide over that many ranks (some are too small for their quantization blocks).
+inline bool divides(const Checkpoint& checkpoint, int ranks, bool experts = false) {
+    const auto architecture = checkpoint.architecture();
+    model::Layout layout;
+    layout.tensor = ranks;
+    layout.expert = experts ? ranks : 1;
+    return architecture.has_value() && layout.validate(*architecture).empty();
+}
+
+/// `routing`: as Engine::set_routing_record() keeps it, of a pass over the fixture's prompt. The order of a row's experts is not
+/// compared.
+inline void expect_experts_of_transformers(std::vector<std::uint16_t> routing, const Fixture& fixture) {
+    const std::vector<int> expected = fixture.integers("prefill_experts");
+    ASSERT_EQ(routing.size(), expected.size());
+    const auto k = static_cast<std::ptrdiff_t>(fixture.expected.tensors().find("prefill_experts")->second.shape.back());
+    for (auto at = routing.begin(); at != routing.end(); at += k) std::sort(at, at + k);
+    EXPECT_TRUE(std::equal(routing.begin(), routing.end(), expected.begin()));
 }
 
 /// Largest error as a share of the tolerance 2e-3 max(1, standard deviation of the expected logits).

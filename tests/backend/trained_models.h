@@ -59,4 +59,16 @@ inline std::vector<std::vector<int>> continuations(Inference& inference, const s
     return out;
 }
 
+/// Greedy texts of a shipped model are those that transformers writes.
+inline void expect_reference_continuations(Inference& inference, const std::string& model) {
+    const model::Json reference = read_json(kSource + "/tests/fixtures/trained/" + model + ".json");
+    std::vector<std::string> prompts;
+    for (const auto& entry : reference.at("cases")) prompts.push_back(entry.at("prompt").get<std::string>());
+    ASSERT_FALSE(prompts.empty());
+    const auto texts = continuations(inference, prompts, 48);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        EXPECT_EQ(texts[i], reference.at("cases")[i].at("continuation").get<std::vector<int>>()) << prompts[i];
+    }
+}
+
 }  // namespace draftboard::backend

@@ -15,15 +15,6 @@
 namespace draftboard::backend::cpu {
 namespace {
 
-/// Whether the fixture's dimensions divide over that many ranks (some are too small for their quantization blocks).
-bool divides(const Checkpoint& checkpoint, int ranks, bool experts = false) {
-    const auto architecture = checkpoint.architecture();
-    model::Layout layout;
-    layout.tensor = ranks;
-    layout.expert = experts ? ranks : 1;
-    return architecture.has_value() && layout.validate(*architecture).empty();
-}
-
 class ReferenceFamily : public testing::TestWithParam<std::string> {};
 
 TEST_P(ReferenceFamily, Gives_the_logits_of_transformers_in_prefill_decode_and_tree_verify) {
@@ -77,11 +68,7 @@ TEST_P(ReferenceFamily, Chooses_the_experts_of_transformers) {
     std::vector<std::uint16_t> routing;
     engine->set_routing_record(&routing);
     (void)forward(*engine, Pass::verify, fixture.integers("prompt_ids"));
-    const std::vector<int> expected = fixture.integers("prefill_experts");
-    ASSERT_EQ(routing.size(), expected.size());
-    const auto k = static_cast<std::size_t>(fixture.expected.tensors().find("prefill_experts")->second.shape.back());
-    for (std::size_t at = 0; at < routing.size(); at += k) std::sort(routing.begin() + static_cast<std::ptrdiff_t>(at), routing.begin() + static_cast<std::ptrdiff_t>(at + k));
-    EXPECT_TRUE(std::equal(routing.begin(), routing.end(), expected.begin()));
+    expect_experts_of_transformers(std::move(routing), fixture);
 }
 
 TEST_P(ReferenceFamily, Verifies_rows_exactly_as_it_decodes_them) {

@@ -24,18 +24,11 @@ class TrainedModel : public testing::TestWithParam<Case> {};
 
 TEST_P(TrainedModel, Continues_greedily_as_transformers_does) {
     const Case& tried = GetParam();
-    const model::Json reference = read_json(kSource + "/tests/fixtures/trained/" + tried.model + ".json");
     InferenceSettings settings = settings_of(tried.model, tried.method, tried.steps, tried.ranks);
     settings.top_k = tried.top_k;
     auto inference = Inference::open(settings);
     ASSERT_TRUE(inference.has_value()) << inference.error().to_text();
-    std::vector<std::string> prompts;
-    for (const auto& entry : reference.at("cases")) prompts.push_back(entry.at("prompt").get<std::string>());
-    ASSERT_FALSE(prompts.empty());
-    const auto texts = continuations(*inference, prompts, 48);
-    for (std::size_t i = 0; i < prompts.size(); ++i) {
-        EXPECT_EQ(texts[i], reference.at("cases")[i].at("continuation").get<std::vector<int>>()) << prompts[i];
-    }
+    expect_reference_continuations(*inference, tried.model);
 }
 
 std::string name_of(const testing::TestParamInfo<Case>& instance) {

@@ -40,14 +40,6 @@ Made make(std::unique_ptr<EngineFactory> engines, const Checkpoint& checkpoint, 
     return made;
 }
 
-bool divides(const Checkpoint& checkpoint, int ranks, bool experts = false) {
-    const auto architecture = checkpoint.architecture();
-    model::Layout layout;
-    layout.tensor = ranks;
-    layout.expert = experts ? ranks : 1;
-    return architecture.has_value() && layout.validate(*architecture).empty();
-}
-
 std::vector<float> decode_all(LanguageModel& model, const std::vector<int>& tokens) {
     std::vector<float> out;
     for (const int token : tokens) {
@@ -109,11 +101,7 @@ TEST_P(GpuFamily, Chooses_the_experts_of_transformers) {
     std::vector<std::uint16_t> routing;
     gpu.target->set_routing_record(&routing);
     (void)forward(*gpu.target, Pass::verify, fixture.integers("prompt_ids"));
-    const std::vector<int> expected = fixture.integers("prefill_experts");
-    ASSERT_EQ(routing.size(), expected.size());
-    const auto k = static_cast<std::ptrdiff_t>(fixture.expected.tensors().find("prefill_experts")->second.shape.back());
-    for (auto at = routing.begin(); at != routing.end(); at += k) std::sort(at, at + k);
-    EXPECT_TRUE(std::equal(routing.begin(), routing.end(), expected.begin()));
+    expect_experts_of_transformers(std::move(routing), fixture);
 }
 
 TEST_P(GpuFamily, Verifies_rows_exactly_as_it_decodes_them_in_every_launch_mode) {
@@ -236,7 +224,7 @@ TEST_P(GpuFamily, Runs_in_bf16_within_the_error_of_bf16) {
     CudaSettings settings = settings_of(1);
     settings.bf16_activations = true;
     settings.bf16_cache = true;
-    settings.library_matrices = true;
+    settings.cublaslt_for_all = true;
     Made gpu = make(cuda_engines(settings), fixture.checkpoint);
     ASSERT_NE(gpu.target, nullptr);
     const double error = median_row_error(forward(*gpu.target, Pass::verify, fixture.integers("prompt_ids")),

@@ -39,16 +39,9 @@ class TrainedModelOnGpu : public testing::TestWithParam<GpuCase> {};
 TEST_P(TrainedModelOnGpu, Continues_greedily_as_transformers_does) {
     if (cuda::gpus() == 0) GTEST_SKIP() << "no GPU";
     const GpuCase& tried = GetParam();
-    const model::Json reference = read_json(kSource + "/tests/fixtures/trained/" + tried.model + ".json");
     auto inference = Inference::open(settings_of(tried, 1));
     ASSERT_TRUE(inference.has_value()) << inference.error().to_text();
-    std::vector<std::string> prompts;
-    for (const auto& entry : reference.at("cases")) prompts.push_back(entry.at("prompt").get<std::string>());
-    ASSERT_FALSE(prompts.empty());
-    const auto texts = continuations(*inference, prompts, 48);
-    for (std::size_t i = 0; i < prompts.size(); ++i) {
-        EXPECT_EQ(texts[i], reference.at("cases")[i].at("continuation").get<std::vector<int>>()) << prompts[i];
-    }
+    expect_reference_continuations(*inference, tried.model);
 }
 
 std::string gpu_name_of(const testing::TestParamInfo<GpuCase>& instance) {

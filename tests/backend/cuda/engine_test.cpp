@@ -325,7 +325,7 @@ TEST(GpuEngine, Refuses_a_pass_wider_than_its_buffers_and_goes_on) {
 
 TEST(GpuEngine, Runs_one_ranks_share_of_a_layout_with_made_up_weights) {
     if (gpus() == 0) GTEST_SKIP() << "no GPU";
-    const Fixture fixture = load("kimi_k2_int4");
+    const Fixture fixture = load("kimi_k2");
     auto architecture = fixture.checkpoint.architecture();
     ASSERT_TRUE(architecture.has_value());
     CudaSettings settings = settings_of(1);

@@ -239,7 +239,7 @@ TEST_F(CudaMatrices, Many_rows_of_a_large_quantised_matrix_are_unpacked_a_block_
     const auto x = cpu::random_floats(static_cast<std::size_t>(m * columns), 15);
     const Device<float> device_x(x);
     Device<float> y(static_cast<std::size_t>(m * rows)), exact(static_cast<std::size_t>(kFewRows * rows));
-    DenseMath math(m, columns, rows, Precision::fp32, DenseChoice::few_rows);
+    DenseMath math(m, columns, rows, Precision::bf16, DenseChoice::few_rows);
     math.matmul(device_x.get(), m, columns, device.view.first, nullptr, y.get(), rows, nullptr);
     math.matmul(device_x.get(), kFewRows, columns, device.view.first, nullptr, exact.get(), rows, nullptr);
     const auto a = y.read();

@@ -24,7 +24,7 @@ constexpr int kThreads = kLanes * kColumns / 4;
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(PassView pass, int heads, int value_width, AttentionPartials partials,
                    int splits, float* output) {
-    begin_behind_predecessor();
+    let_successor_begin();
     __shared__ float maxima[kThreads / 32];
     __shared__ float4 sums[kLanes][kColumns / 4];
     __shared__ float totals[kLanes];
@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(kThreads)
     const int visible =
         visible_positions(pass, row / pass.tokens, pass.masks + std::int64_t{row} * kMaskWords);
     const int count = min((visible + kSplit - 1) / kSplit, splits);
+    wait_for_predecessor();
     const float2* weights = partials.weights + pair * splits;
     const int thread = static_cast<int>(threadIdx.x);
 

@@ -34,7 +34,7 @@ namespace draftboard::backend::cuda {
 template <class Math, bool kSharedValues, int kBlocksAnSm>
 __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
     attention_kernel(const __grid_constant__ AttentionLaunch launch) {
-    begin_behind_predecessor();
+    let_successor_begin();  // what was committed before the pass, and what rows see, is read before the wait
     using Element = typename Math::Element;
     constexpr int kPairs = Math::kPairs;
     constexpr int kWarps = Math::kThreads / 32;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
     const int rows = (first_pair + pairs - 1) / heads_a_kv - first_row + 1;
     const int first_position = split * kSplit;
     const int committed = pass.committed[sequence];
-    if (first_position >= committed + pass.first_row[sequence] + pass.tokens) return;
+    if (first_position >= committed + pass.first_row[sequence] + pass.tokens) return wait_for_predecessor();
 
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int warp = static_cast<int>(threadIdx.x / 32);
@@ -79,10 +79,7 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
         copier.start(sight, step,
                      tiles_address + stage * stage_size * static_cast<int>(sizeof(Element)));
     };
-    // Asked for before the copies, which would be ahead of them.
     const std::uint32_t word = Sight<kPairs>::word(pass, sequence * pass.tokens + first_row, rows);
-    QueryLoader<Math> loader;
-    loader.load(launch, sequence, kv_head, first_pair + warp, all_pairs, 4 * lane);
     // Copies that are under way before the first step is computed. Those that all rows see all of
     // do not wait for the masks.
     const int ahead = max(launch.stages - 1, 1);
@@ -103,17 +100,12 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
                   i % (columns - key_width)] = Element(0.0f);
         }
     }
-    loader.store(launch, queries, warp, 4 * lane);
-    for (int pair = warp; pair < kPairs; pair += kWarps) {
-        constexpr int kBatch = QueryLoader<Math>::kTogether * QueryLoader<Math>::kStep;
-        for (int begin = 4 * lane + (pair == warp ? kBatch : 0); begin < columns; begin += kBatch) {
-            loader.load(launch, sequence, kv_head, first_pair + pair, all_pairs, begin);
-            loader.store(launch, queries, pair, begin);
-        }
-    }
     sight.prepare(word, committed, rows, first_position);
+    wait_for_predecessor();
     const int steps = sight.steps;
     if (steps == 0) return;
+    QueryLoader<Math> loader;
+    loader.load(launch, sequence, kv_head, first_pair + warp, all_pairs, 4 * lane);
     const auto step_at = [&](int index) {
         Step step = sight.at(index);
         step.first += first_position;
@@ -122,6 +114,14 @@ __global__ void __launch_bounds__(Math::kThreads, kBlocksAnSm)
     for (; begun < ahead; ++begun) {
         if (begun < steps) copy(step_at(begun), begun);
         end_copy_group();
+    }
+    loader.store(launch, queries, warp, 4 * lane);
+    for (int pair = warp; pair < kPairs; pair += kWarps) {
+        constexpr int kBatch = QueryLoader<Math>::kTogether * QueryLoader<Math>::kStep;
+        for (int begin = 4 * lane + (pair == warp ? kBatch : 0); begin < columns; begin += kBatch) {
+            loader.load(launch, sequence, kv_head, first_pair + pair, all_pairs, begin);
+            loader.store(launch, queries, pair, begin);
+        }
     }
 
     Math math;

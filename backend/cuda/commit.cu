@@ -95,7 +95,14 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
+__global__ void begin_pass_kernel() { let_successor_begin(); }
+
 }  // namespace
+
+void begin_pass(cudaStream_t stream) {
+    begin_pass_kernel<<<1, 32, 0, stream>>>();
+    check_launch("begin_pass_kernel");
+}
 
 void commit_delta_net(const CommitView& commit, const DeltaNetShape& shape,
                       const DeltaNetCache& cache, cudaStream_t stream) {

@@ -8,6 +8,9 @@
 // for its weights, before it reads what a kernel has written and before it writes anything. The wait is for the predecessor's
 // end, and so, because that one has waited too, for all before it. Kernels launched in the ordinary way wait for the end of what
 // is before them.
+//
+// A pass begins with such an ordinary kernel (begin_pass(), pass_view.h): whatever was written before the pass, its words and the
+// caches' committed positions among it, may therefore be read without waiting by every kernel of the pass.
 
 #include <cstddef>
 

@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include <cuda_runtime_api.h>
+
 namespace draftboard::backend::cuda {
 
 /// Rows of one sequence that are not committed, those of the pass included.
@@ -46,6 +48,9 @@ struct PassWords {
     std::int32_t* commit_lengths = nullptr;
     int commits = 0;  ///< entries of these three
 };
+
+/// An ordinary kernel that does nothing but wait for all before it: see launch_ahead.cuh. Every pass begins with it.
+void begin_pass(cudaStream_t stream);
 
 enum class CacheFormat : int { fp32, bf16 };
 

@@ -48,16 +48,17 @@ void Rank::enqueue_begin(const PassKey& key) {
               "features of a pass");
     }
     if (key.timed) mark(0);
-    enqueue_commits(block.commits(words_));
+    enqueue_before(block.commits(words_));
 }
 
-void Rank::enqueue_commits(const CommitView& commits) {
+void Rank::enqueue_before(const CommitView& commits) {
     if (key_value_layers_ > 0) commit_caches(commits, caches_on_device_, key_value_layers_, stream_);
     for (std::size_t i = 0; i < delta_nets_.size(); ++i) {
         if (delta_nets_[i].state == nullptr) continue;
         const auto& shape = std::get<model::DeltaNetShape>(shape_->architecture.layers[i].mixer);
         commit_delta_net(commits, delta_net_shape(shape, attention_ranks()), delta_nets_[i], stream_);
     }
+    begin_pass(stream_);
 }
 
 void Rank::enqueue_operation(const Instruction<Rank>& instruction) {
@@ -150,6 +151,7 @@ void Rank::set_pass(const PassKey& key, const CompiledPass& pass, const std::int
     block_pending_ = false;
     norm_done_ = false;
     norms_queries_ = false;
+    norm_waits_ = false;
     view_ = PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).view(words, !commits_at_once(key.pass));
     while (key.timed && events_.size() < pass.program.size() + 2) check(cudaEventCreate(&events_.emplace_back()), "event");
 }
@@ -167,7 +169,7 @@ void Rank::enqueue_on_device(const PassKey& key, const CompiledPass& pass, const
     const Borrowed borrowed{*this, std::exchange(stream_, stream)};
     on_device_ = true;
     set_pass(key, pass, words);
-    enqueue_commits(PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).commits(words));
+    enqueue_before(PassBlock(key.sequences, key.tokens, key.logits_count, options_.sequences).commits(words));
     for (at_ = 0; at_ < pass.program.size(); ++at_) enqueue_operation(pass.program[at_]);
 }
 

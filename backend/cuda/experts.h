@@ -50,4 +50,30 @@ void run_experts(const float* x, int m, std::int64_t hidden, const ExpertLayer& 
 void combine(const float* expert_outputs, const float* weights, int m, int k, std::int64_t hidden, const float* shared,
              const float* shared_gate, float* block, cudaStream_t stream);
 
+/// What a residual stream goes through between two blocks: elementwise.h, add_rms_norm.
+struct ResidualNorm {
+    float* hidden = nullptr;        ///< m x width, the stream
+    const float* weight = nullptr;  ///< width
+    float epsilon = 0;
+    float* normed = nullptr;  ///< rows normed_stride apart
+    std::int64_t normed_stride = 0;
+    float* kept = nullptr;  ///< a copy of the stream, or nullptr
+    std::int64_t kept_stride = 0;
+};
+
+/// Whether a row is aligned to 16 bytes and fits where the two functions below keep it.
+[[nodiscard]] bool can_norm_in_place(std::int64_t hidden);
+
+/// The stream gets `block` added (where it is not null) and what combine() gives, and is normed: in one kernel, with the bits of
+/// one after the other. For rows with can_norm_in_place(); all pointers aligned to 16 bytes.
+void combine_add_norm(const float* expert_outputs, const float* weights, int m, int k, std::int64_t hidden, const float* shared,
+                      const float* shared_gate, const float* block, const ResidualNorm& norm, cudaStream_t stream);
+
+/// scores (m x experts) = the router's matrix times normed rows, for few rows; a row's bits do not depend on m. With norm.weight
+/// the rows are normed first, with `block` added to the stream where it is not null: normed is written, the stream is NOT, so that
+/// combine_add_norm() has to add `block` too. Without it normed is read. False, and nothing done, for formats other than bf16 and
+/// fp32 and rows without can_norm_in_place().
+[[nodiscard]] bool score_few_rows(const ResidualNorm& norm, const float* block, int m, const DeviceMatrix& router, float* scores,
+                                  cudaStream_t stream);
+
 }  // namespace draftboard::backend::cuda

@@ -92,9 +92,12 @@ bool by_tiles(const DeviceMatrix& w, FewRows product, cudaStream_t stream) {
     const int group_rows = kWarps / product.cut.warps_k * kTileRows;
     const std::int64_t groups = (w.rows + group_rows - 1) / group_rows;
     if (kParts * product.pass_rows <= 8) {
-        const bool four = tile_memory(F, w.columns, product.cut, product.pass_rows, 4).total <= limits.shared_bytes / 2;
-        four ? launch_few_rows<F, 1, 4>(source, product, groups, stream)
-             : launch_few_rows<F, 1, 3>(source, product, groups, stream);
+        // Steps in flight are also what is read before the predecessor has ended: as many as let two blocks live side by side.
+        const auto two_fit = [&](int stages) {
+            return tile_memory(F, w.columns, product.cut, product.pass_rows, stages).total <= limits.shared_bytes_sm / 2 - 2048;
+        };
+        two_fit(5) ? launch_few_rows<F, 1, 5>(source, product, groups, stream)
+                   : launch_few_rows<F, 1, 3>(source, product, groups, stream);
     } else if (kParts * product.pass_rows <= 16) {
         launch_few_rows<F, 2, 3>(source, product, groups, stream);
     } else {

@@ -288,12 +288,19 @@ void Rank::add_norm(const NormPlace& place) {
     block_pending_ = false;
 }
 
+std::string_view Rank::role_after(std::size_t distance) const {
+    const std::size_t at = at_ + distance;
+    return at < program_->size() ? plan_->operations[static_cast<std::size_t>((*program_)[at].operation)].role : std::string_view{};
+}
+
+ResidualNorm Rank::residual_norm(const NormPlace& place) const {
+    return {hidden_, place.weight, epsilon(), normed_, width_, place.kept, kept_stride()};
+}
+
 void Rank::block_all_reduce() {
     if (communicator_ == nullptr) return;
-    const auto next = at_ + 1 < program_->size()
-                          ? plan_->operations[static_cast<std::size_t>((*program_)[at_ + 1].operation)].role
-                          : std::string_view{};
-    if (options_.fuse_norm && next.ends_with(".norm") && next != "delta_net.gated_norm") {
+    const std::string_view next = role_after(1);
+    if (options_.fuse_norm && norms_stream(next)) {
         const NormPlace place = norm_of(next, (*program_)[at_ + 1].layer);
         communicator_->all_reduce_add_norm(index_, block_, hidden_, place.weight, m_, width_, epsilon(), normed_, width_,
                                            place.kept, kept_stride(), stream_);

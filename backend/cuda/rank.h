@@ -72,6 +72,9 @@ struct HostRows {
             static_cast<int>(shape.key_head_dim), static_cast<int>(shape.value_head_dim), static_cast<int>(shape.conv_kernel)};
 }
 
+/// Whether an operation norms the residual stream, which what is before it may take along.
+[[nodiscard]] inline bool norms_stream(std::string_view role) { return role.ends_with(".norm") && role != "delta_net.gated_norm"; }
+
 class Rank;
 
 using CompiledPass = backend::CompiledPass<Rank>;
@@ -199,6 +202,11 @@ class Rank {
     };
     [[nodiscard]] NormPlace norm_of(std::string_view role, int layer) const;
     void add_norm(const NormPlace& place);
+    [[nodiscard]] ResidualNorm residual_norm(const NormPlace& place) const;
+    /// Role of the instruction `distance` after this one, "" beyond the last.
+    [[nodiscard]] std::string_view role_after(std::size_t distance) const;
+    /// Whether the sum over experts to come (or at hand) takes the norm behind it along.
+    [[nodiscard]] bool combine_norms() const;
     [[nodiscard]] float* kept_features(int layer) const;
     [[nodiscard]] std::int64_t kept_stride() const;
 
@@ -225,7 +233,8 @@ class Rank {
 
     // rank_launch.cpp
     void set_pass(const PassKey& key, const CompiledPass& pass, const std::int32_t* words);
-    void enqueue_commits(const CommitView& commits);
+    /// Commits that wait, and the begin of the pass.
+    void enqueue_before(const CommitView& commits);
     void enqueue_begin(const PassKey& key);
     void enqueue_operation(const Instruction<Rank>& instruction);
     void enqueue_end(const PassKey& key);
@@ -263,6 +272,7 @@ class Rank {
     bool on_device_ = false;      // its words were laid out by the device
     bool norm_done_ = false;      // by the all-reduce before it
     bool norms_queries_ = false;  // q and k of the layer still to be normed
+    bool norm_waits_ = false;     // for the router, which takes it along
     int layer_ = -1;
     int m_ = 0;
     int moe_layer_ = 0;

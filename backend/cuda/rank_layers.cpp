@@ -196,7 +196,17 @@ void Rank::delta_net_out_proj() {
 
 // Feed-forward -------------------------------------------------------------------------------------------------
 
-void Rank::feed_forward_norm() { add_norm(norm_of("feed_forward.norm", layer_)); }
+bool Rank::combine_norms() const {
+    std::size_t distance = 0;
+    while (!role_after(distance).empty() && role_after(distance) != "moe.combine") ++distance;
+    return options_.fuse_norm && norms_stream(role_after(distance + 1)) && can_norm_in_place(width_);
+}
+
+void Rank::feed_forward_norm() {
+    // The router can take the norm along where its block may go on waiting until the experts are combined.
+    norm_waits_ = !norm_done_ && m_ <= kFewRows && role_after(1) == "moe.router_proj" && combine_norms();
+    if (!norm_waits_) add_norm(norm_of("feed_forward.norm", layer_));
+}
 
 void Rank::gate_up_proj() { project(std::get<DeviceDense>(layer().feed_forward).gate_up, normed_, width_, projected_); }
 
@@ -214,6 +224,12 @@ void Rank::down_proj() {
 
 void Rank::router_proj() {
     const DeviceMatrix& router = std::get<DeviceMoe>(layer().feed_forward).router;
+    const NormPlace place = norm_of("feed_forward.norm", layer_);
+    const bool norms = std::exchange(norm_waits_, false);
+    ResidualNorm norm = residual_norm(place);
+    if (!norms) norm.weight = nullptr;
+    if (m_ <= kFewRows && score_few_rows(norm, norms && block_pending_ ? block_ : nullptr, m_, router, scores_, stream_)) return;
+    if (norms) add_norm(place);
     dense_->matmul(normed_, m_, width_, router, nullptr, scores_, router.rows, stream_);
 }
 
@@ -264,8 +280,17 @@ void Rank::combine() {
     const int k = static_cast<int>(
         std::get<model::MoeFeedForward>(shape_->architecture.layers[static_cast<std::size_t>(layer_)].feed_forward)
             .experts_per_token);
-    cuda::combine(expert_outputs_, chosen_weights_, m_, k, width_, weights.shared ? shared_ : nullptr,
-                  weights.shared_gate != nullptr ? shared_gate_ : nullptr, block_, stream_);
+    const float* shared = weights.shared ? shared_ : nullptr;
+    const float* gate = weights.shared_gate != nullptr ? shared_gate_ : nullptr;
+    if (combine_norms()) {
+        const NormPlace place = norm_of(role_after(1), (*program_)[at_ + 1].layer);
+        combine_add_norm(expert_outputs_, chosen_weights_, m_, k, width_, shared, gate, block_pending_ ? block_ : nullptr,
+                         residual_norm(place), stream_);
+        block_pending_ = false;
+        norm_done_ = true;
+        return;
+    }
+    cuda::combine(expert_outputs_, chosen_weights_, m_, k, width_, shared, gate, block_, stream_);
     block_pending_ = true;
 }
 

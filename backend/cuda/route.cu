@@ -8,6 +8,7 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/experts.h"
 #include "backend/cuda/launch_ahead.cuh"
+#include "backend/cuda/row_norm.cuh"
 
 namespace draftboard::backend::cuda {
 
@@ -46,13 +47,18 @@ __global__ void __launch_bounds__(32)
     int* best = reinterpret_cast<int*>(totals + rule.groups);
     const int lane = static_cast<int>(threadIdx.x);
     const float* row = logits + static_cast<std::int64_t>(blockIdx.x) * rule.experts;
+    float logit[kHeld];  // of expert lane + 32 h, all on their way at once
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) logit[h] = lane + 32 * h < rule.experts ? row[lane + 32 * h] : kLowest;
     float most = kLowest;
-    for (int e = lane; e < rule.experts; e += 32) {
-        const float logit = row[e];
-        choice[e] = isnan(logit) ? kLowest : logit;
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+        const int e = lane + 32 * h;
+        if (e >= rule.experts) continue;
+        choice[e] = isnan(logit[h]) ? kLowest : logit[h];
         most = fmaxf(most, choice[e]);
         if (rule.sigmoid) {
-            score[e] = 1.0F / (1.0F + expf(-logit));
+            score[e] = 1.0F / (1.0F + expf(-logit[h]));
             const float value = score[e] + (rule.correction_bias != nullptr ? rule.correction_bias[e] : 0.0F);
             choice[e] = isnan(value) ? kLowest : value;
         }
@@ -61,8 +67,11 @@ __global__ void __launch_bounds__(32)
     if (!rule.sigmoid) {
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, distance));
-        for (int e = lane; e < rule.experts; e += 32) {
-            score[e] = expf(row[e] - most);
+#pragma unroll
+        for (int h = 0; h < kHeld; ++h) {
+            const int e = lane + 32 * h;
+            if (e >= rule.experts) continue;
+            score[e] = expf(logit[h] - most);
             all += score[e];
         }
 #pragma unroll
@@ -128,6 +137,7 @@ __global__ void __launch_bounds__(32)
 }
 
 constexpr int kCombineThreads = 128;
+constexpr std::int64_t kCombineNormBytes = 48 << 10;  ///< a row in shared memory, without asking for more
 
 /// Bytes: 4 hidden (k + 1, and 1 with shared) a row. Flops: 2 k hidden a row.
 template <class Number>
@@ -161,6 +171,45 @@ __global__ void __launch_bounds__(kCombineThreads)
         for (int e = 0; e < kNumbers; ++e) sum.values[e] = __fmaf_rn(weight, output.values[e], sum.values[e]);
     }
     block[row * columns + column] = sum.number;
+}
+
+/// The same sum, added to the row's residual stream (after `block`, where one waits) and normed: a block a row, whose numbers wait
+/// in shared memory for their sum. The bits of one kernel after the other. Bytes: 4 hidden (k + 6) a row. Flops: (2 k + 7) hidden.
+__global__ void __launch_bounds__(kNormThreads)
+    combine_add_norm_kernel(const float* outputs, const float* weights, int k, int columns, const float* shared,
+                            const float* shared_gate, const float* block, const __grid_constant__ ResidualNorm norm) {
+    begin_behind_predecessor();
+    extern __shared__ __align__(16) float stream[];
+    const std::int64_t row = blockIdx.x;
+    const float* of_row = outputs + row * k * columns;
+    float* hidden = norm.hidden + row * columns;
+    for (int at = 4 * static_cast<int>(threadIdx.x); at < columns; at += 4 * kNormThreads) {
+        float4 before = *reinterpret_cast<const float4*>(hidden + at);
+        if (block != nullptr) {
+            const float4 v = *reinterpret_cast<const float4*>(block + row * columns + at);
+            before = {before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w};
+        }
+        float4 sum{0, 0, 0, 0};
+        if (shared != nullptr) {
+            sum = *reinterpret_cast<const float4*>(shared + row * columns + at);
+            if (shared_gate != nullptr) {
+                const float gate = 1.0F / (1.0F + expf(-shared_gate[row]));
+                sum = {sum.x * gate, sum.y * gate, sum.z * gate, sum.w * gate};
+            }
+        }
+#pragma unroll 8
+        for (int j = 0; j < k; ++j) {
+            const float4 v = *reinterpret_cast<const float4*>(of_row + std::int64_t{j} * columns + at);
+            const float weight = weights[row * k + j];
+            sum = {__fmaf_rn(weight, v.x, sum.x), __fmaf_rn(weight, v.y, sum.y), __fmaf_rn(weight, v.z, sum.z),
+                   __fmaf_rn(weight, v.w, sum.w)};
+        }
+        const float4 after = {before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w};
+        *reinterpret_cast<float4*>(hidden + at) = after;
+        if (norm.kept != nullptr) *reinterpret_cast<float4*>(norm.kept + row * norm.kept_stride + at) = after;
+        *reinterpret_cast<float4*>(stream + at) = after;  // read again by this thread alone
+    }
+    norm_row(stream, true, norm.weight, columns, norm.epsilon, norm.normed + row * norm.normed_stride, true, 0, 1);
 }
 
 bool aligned(const void* pointer) { return (reinterpret_cast<std::uintptr_t>(pointer) & 15U) == 0; }
@@ -199,6 +248,16 @@ void combine(const float* expert_outputs, const float* weights, int m, int k, st
                      hidden, shared, shared_gate, block);
     }
     check_launch("combine_kernel");
+}
+
+bool can_norm_in_place(std::int64_t hidden) { return hidden % 4 == 0 && hidden * 4 <= kCombineNormBytes; }
+
+void combine_add_norm(const float* expert_outputs, const float* weights, int m, int k, std::int64_t hidden, const float* shared,
+                      const float* shared_gate, const float* block, const ResidualNorm& norm, cudaStream_t stream) {
+    if (m <= 0 || hidden <= 0) return;
+    launch_ahead("combine_add_norm", combine_add_norm_kernel, dim3(static_cast<unsigned>(m)), kNormThreads,
+                 static_cast<std::size_t>(hidden) * 4, stream, expert_outputs, weights, k, static_cast<int>(hidden), shared,
+                 shared_gate, block, norm);
 }
 
 }  // namespace draftboard::backend::cuda

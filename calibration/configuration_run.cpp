@@ -6,7 +6,7 @@
 
 #include "backend/decode_loop.h"
 #include "backend/ngram_drafter.h"
-#include "calibration/cpu_measurements.h"
+#include "calibration/engine_measurements.h"
 #include "calibration/disturbance.h"
 
 namespace draftboard::calibration {
@@ -16,7 +16,7 @@ using model::SpeculationMethod;
 
 namespace {
 
-/// Cycles of a visit before any counts: as many as the calibration leaves out (cpu_session.cpp), for the same reason.
+/// Cycles of a visit before any counts: as many as the calibration leaves out (engine_session.cpp), for the same reason.
 constexpr int kWarmUpCycles = 8;
 constexpr double kLeastCycles = 5;
 constexpr double kPrefillMs = 0.02;  // looking for waiting texts takes less, running one more

@@ -11,7 +11,7 @@
 #include "calibration/configuration_prediction.h"
 #include "calibration/configuration_run.h"
 #include "calibration/cpu_calibration.h"
-#include "calibration/cpu_session.h"
+#include "calibration/engine_session.h"
 #include "calibration/cpu_texts.h"
 #include "model/data_library.h"
 

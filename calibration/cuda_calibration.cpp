@@ -63,7 +63,7 @@ Expected<std::unique_ptr<EngineSession>> open_session(const CudaCalibrationOptio
     const MeasuredModel& model = options.models[choice.model];
     EngineSessionOptions of_session;
     of_session.model = model;
-    of_session.device = measured_gpu(options.gpus, choice.eager ? LaunchMode::eager : LaunchMode::full);
+    of_session.device = options.device.with_launch(choice.eager ? LaunchMode::eager : LaunchMode::full);
     of_session.launch = choice.launch();
     of_session.contexts = choice.long_contexts ? options.long_contexts : options.contexts;
     if (choice.eager) of_session.contexts.resize(1);
@@ -86,6 +86,7 @@ std::vector<Step> steps_of(const CudaCalibrationOptions& options) {
     steps.push_back({"device", {}, [](EngineSession& session, EngineMeasurements& m) -> Expected<void> {
                          auto costs = session.inference().device_costs();
                          if (!costs) return tl::unexpected(costs.error());
+                         if (!costs->is_object()) return {};  // a device with nothing to say
                          m.device_costs = std::move(*costs);
                          m.clock_us = m.device_costs.value("event_us", 0.0);
                          return {};
@@ -149,7 +150,7 @@ std::string settings_of(const CudaCalibrationOptions& options) {
     std::vector<std::string> names;
     for (const MeasuredModel& model : options.models) names.push_back(model.name);
     return fmt::format("cuda, gpus {}, models {}, contexts {}, long {}, sequences {}, tokens {}, branches {}, rows {}, cycles of {} steps",
-                       options.gpus, fmt::join(names, ", "), fmt::join(options.contexts, ","), fmt::join(options.long_contexts, ","),
+                       options.device.ranks, fmt::join(names, ", "), fmt::join(options.contexts, ","), fmt::join(options.long_contexts, ","),
                        fmt::join(options.sequences, ","), fmt::join(options.tokens, ","), fmt::join(options.branches, ","),
                        options.most_rows, fmt::join(options.cycle_steps, ","));
 }
@@ -242,8 +243,7 @@ model::GpuSpec measured_gpu_spec(const Json& costs) {
 
 Expected<CudaCalibrationResult> fit_measurements(const CudaCalibrationOptions& options, const EngineProgress& progress) {
     const EngineMeasurements& m = progress.measurements;
-    const MeasuredDevice device = measured_gpu(options.gpus, LaunchMode::full);
-    auto passes = planned_passes(options.models, device, m);
+    auto passes = planned_passes(options.models, options.device, m);
     if (!passes) return tl::unexpected(passes.error());
     std::map<std::string, MeasuredPlanners> planners;
     const PlanOf plan_of = [&](const std::string& name, bool drafter, model::Pass pass, int sequences, int tokens,
@@ -255,7 +255,7 @@ Expected<CudaCalibrationResult> fit_measurements(const CudaCalibrationOptions& o
                 return model::fail(model::ErrorCode::not_found, "was measured, but is not among the models of the calibration", name,
                                    "name the same models");
             }
-            auto made = planners_of(*found, device);
+            auto made = planners_of(*found, options.device);
             if (!made) return tl::unexpected(made.error());
             at = planners.emplace(name, std::move(*made)).first;
         }

@@ -21,7 +21,7 @@ namespace draftboard::calibration {
 
 struct CudaCalibrationOptions {
     std::vector<MeasuredModel> models;
-    int gpus = 1;
+    MeasuredDevice device = measured_gpu(1);
     std::vector<int> contexts = {160, 2200, 8400};
     std::vector<int> long_contexts = {33000};   ///< one sequence alone, in engines of their own; empty: none
     std::vector<int> sequences = {1, 4, 16};

@@ -182,8 +182,10 @@ Json to_json(const EngineProgress& progress) {
     const EngineMeasurements& m = progress.measurements;
     Json json = {{"format", kFormat}, {"version", 1}, {"settings", progress.settings}, {"done", progress.done}};
     if (!progress.failed.empty()) json["failed"] = progress.failed;
-    json["machine"] = to_json(m.facts);
-    json["ceilings"] = to_json(m.ceilings);
+    if (m.ceilings.memory_gb_s > 0) {  // a CPU's
+        json["machine"] = to_json(m.facts);
+        json["ceilings"] = to_json(m.ceilings);
+    }
     json["clock_us"] = m.clock_us;
     json["team_start_us"] = Json::array();
     for (const auto& [ranks, us] : m.team_start_us) json["team_start_us"].push_back({{"ranks", ranks}, {"us", us}});
@@ -221,7 +223,7 @@ Json to_json(const EngineProgress& progress) {
                                  {"us", sample.us},
                                  {"cycle_us", sample.cycle_us}});
     }
-    if (m.cycles.empty() && m.gpu.is_null()) return json;
+    if (m.cycles.empty() && m.gpu.is_null() && m.device_costs.is_null()) return json;  // a CPU's
     json["gpu"] = m.gpu;
     json["device_costs"] = m.device_costs;
     json["cycles"] = Json::array();
@@ -246,8 +248,10 @@ Expected<EngineProgress> parse_engine_progress(std::string_view text, const std:
         progress.done = reader.strings_or("done");
         progress.failed = reader.strings_or("failed");
         EngineMeasurements& m = progress.measurements;
-        m.facts = cpu_facts_from_json(reader.at("machine"));
-        m.ceilings = cpu_ceilings_from_json(reader.at("ceilings"));
+        if (reader.has("machine")) {
+            m.facts = cpu_facts_from_json(reader.at("machine"));
+            m.ceilings = cpu_ceilings_from_json(reader.at("ceilings"));
+        }
         m.clock_us = reader.number("clock_us", 0, 1e3);
         const JsonReader starts = reader.at("team_start_us");
         for (std::size_t i = 0; i < std::min(starts.size(), kMaxEntries); ++i) {

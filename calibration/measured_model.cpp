@@ -26,13 +26,18 @@ std::string without_slash(std::string path) {
 
 }  // namespace
 
-MeasuredDevice measured_gpu(int ranks, backend::cuda::LaunchMode launch) {
+MeasuredDevice MeasuredDevice::with_launch(backend::cuda::LaunchMode launch) const {
+    MeasuredDevice other = *this;
+    other.cuda.launch = {launch, launch, launch};
+    return other;
+}
+
+MeasuredDevice measured_gpu(int ranks) {
     MeasuredDevice device;
     device.device = backend::Device::cuda;
     device.ranks = ranks;
     device.cuda.bf16_activations = true;
     device.cuda.bf16_cache = true;
-    device.cuda.launch = {launch, launch, launch};
     return device;
 }
 

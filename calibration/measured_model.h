@@ -26,11 +26,13 @@ struct MeasuredDevice {
     backend::Device device = backend::Device::cpu;
     int ranks = 1;
     backend::cuda::CudaSettings cuda;
-    [[nodiscard]] bool is_gpu() const { return device == backend::Device::cuda; }
+    bool plays_gpu = false;  ///< the CPU's engine driven as a GPU's is: for tests of everything around the device
+    [[nodiscard]] bool is_gpu() const { return device == backend::Device::cuda || plays_gpu; }
+    [[nodiscard]] MeasuredDevice with_launch(backend::cuda::LaunchMode launch) const;
 };
 
 /// The settings of a GPU measurement: activations and caches in bf16, as engines serve.
-[[nodiscard]] MeasuredDevice measured_gpu(int ranks, backend::cuda::LaunchMode launch);
+[[nodiscard]] MeasuredDevice measured_gpu(int ranks);
 
 /// Errors: the checkpoint's.
 [[nodiscard]] model::Expected<MeasuredModel> checkpoint_model(const std::string& folder);

@@ -167,7 +167,7 @@ std::string cuda_calibration_text(const calibration::Calibration& calibration) {
 void calibrate_cuda(const CudaCalibrateOptions& options, CommandContext& context) {
     calibration::CudaCalibrationOptions of_run;
     calibration::apply_preset(of_run, options.quick ? "quick" : "");
-    of_run.gpus = options.gpus;
+    of_run.device = calibration::measured_gpu(options.gpus);
     of_run.data_directory = context.data_directory;
     auto models = models_of(options, context.data_directory);
     if (!models) return context.report(models.error());

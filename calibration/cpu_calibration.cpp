@@ -233,8 +233,9 @@ Expected<CpuCalibrationResult> calibrate_cpu(const CpuCalibrationOptions& option
 std::vector<CpuMeasuredShape> measured_shapes(const Calibration& calibration) {
     std::vector<CpuMeasuredShape> shapes;
     std::vector<model::Problem> ignored;
-    if (!calibration.unknown.contains("cpu")) return shapes;
-    const model::JsonReader cpu(calibration.unknown["cpu"], ignored);
+    const char* section = calibration.unknown.contains("cpu") ? "cpu" : "cuda";
+    if (!calibration.unknown.contains(section)) return shapes;
+    const model::JsonReader cpu(calibration.unknown[section], ignored);
     if (!cpu.value().is_object() || !cpu.has("measured")) return shapes;
     const model::JsonReader list = cpu.at("measured");
     for (std::size_t i = 0; i < list.size(); ++i) {

@@ -3,8 +3,11 @@
 #include "calibration/cuda_calibration.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include <gtest/gtest.h>
+
+#include "calibration/validation.h"
 
 namespace draftboard::calibration {
 namespace {
@@ -62,6 +65,26 @@ TEST(CudaCalibration, IsMeasuredInStepsAndFittedWithoutADevice) {
     ASSERT_TRUE(terms.has_value()) << terms.error().to_text();
     EXPECT_TRUE(terms->engines.contains(std::string(kCudaEngine)));
     EXPECT_TRUE(terms->host.contains("host.chain_saving_us"));
+    const std::string file = testing::TempDir() + "cuda_calibration_test.json";
+    std::ofstream(file) << text;
+    const auto suite = parse_suite(R"({"format": "draftboard.suite", "version": 1, "name": "s", "device": "cuda", "machine": "1x-h200",
+        "prompts": ["code"], "rounds": 2, "prompts_per_round": 1, "tokens": 60, "groups": [
+        {"model": "tiny-kimi", "context": 60, "drafters": [{"method": "none"}, {"method": "eagle3", "steps": 2, "held_out": true},
+                                                           {"method": "scripted", "rates": [0.9, 0.8]}]},
+        {"model": "tiny-qwen", "context": 60, "launch": "eager", "drafters": [{"method": "mtp", "steps": 1}]}]})", "suite");
+    ASSERT_TRUE(suite.has_value()) << suite.error().to_text();
+    ValidationOptions validation{options.device, file, options.data_directory, 10};
+    const auto validated = validate_suite(*suite, validation, {});
+    ASSERT_TRUE(validated.has_value()) << validated.error().to_text();
+    ASSERT_EQ(validated->results.size(), 4U);
+    EXPECT_EQ(validated->results[2].configuration.drafter(), "scripted x2");
+    EXPECT_NEAR(validated->results[2].measured_length, 1 + 0.9 + 0.72, 0.7);
+    for (const ConfigurationResult& one : validated->results) {
+        EXPECT_GT(one.measured, 0) << one.configuration.name();
+        EXPECT_GT(one.predicted.value, 0) << one.configuration.name();
+    }
+    EXPECT_TRUE(validated->results[1].unseen);
+    EXPECT_FALSE(validated->results[0].unseen);
     // The same measurements give the same bytes.
     EXPECT_EQ(text, to_text(fit_measurements(options, *kept)->calibration));
 }

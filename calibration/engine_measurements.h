@@ -21,11 +21,11 @@ namespace draftboard::calibration {
 struct EnginePassKey {
     std::string model;      ///< "tiny-kimi", or "tiny-kimi/drafter"
     int ranks = 1;
-    std::string launch;     ///< GPU: "full", "eager"; CPU: empty
     model::Pass pass = model::Pass::decode;
     int sequences = 1;
     int tokens = 1;         ///< a sequence
     int context = 0;        ///< aimed at; the samples hold the real ones
+    std::string launch = {};  ///< GPU: "full", "eager"; CPU: empty
     auto operator<=>(const EnginePassKey&) const = default;
 };
 

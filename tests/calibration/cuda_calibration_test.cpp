@@ -89,5 +89,26 @@ TEST(CudaCalibration, IsMeasuredInStepsAndFittedWithoutADevice) {
     EXPECT_EQ(text, to_text(fit_measurements(options, *kept)->calibration));
 }
 
+TEST(CudaCalibration, PlansThePassesOfEveryModelThatItMeasuresByDefault) {
+    const auto models = default_gpu_models(DRAFTBOARD_SOURCE_DIR "/data");
+    ASSERT_TRUE(models.has_value()) << models.error().to_text();
+    ASSERT_EQ(models->size(), 5U);
+    for (const MeasuredModel& model : *models) {
+        const auto planners = planners_of(model, measured_gpu(1));
+        ASSERT_TRUE(planners.has_value()) << planners.error().to_text();
+        for (const auto& [drafter, pass] : {std::pair(false, model::Pass::decode), {false, model::Pass::verify},
+                                            {true, model::Pass::draft_extend}, {true, model::Pass::draft}}) {
+            const auto plan = planners->plan(drafter, pass, 4, pass == model::Pass::verify ? 4 : 1, 2200);
+            ASSERT_TRUE(plan.has_value()) << model.name << ": " << plan.error().to_text();
+            EXPECT_GT(plan->operations.size(), 10U) << model.name;
+        }
+        // A rank's share of Kimi-K2.5 in four layers is larger than any L2, so its weights are found cold.
+        double bytes = 0;
+        const auto plan = planners->plan(false, model::Pass::decode, 1, 1, 160);
+        for (const auto& operation : plan->operations) bytes += operation.weight_bytes;
+        EXPECT_GT(bytes, model.architecture ? 2e8 : 1e6) << model.name;
+    }
+}
+
 }  // namespace
 }  // namespace draftboard::calibration

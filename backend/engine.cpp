@@ -12,13 +12,7 @@ int Engine::feature_width(model::Pass pass) const {
 }
 
 model::Expected<model::Plan> Engine::plan(model::Pass pass, int sequences, int tokens, std::int64_t context) const {
-    model::Step step;
-    step.pass = pass;
-    step.sequences = sequences;
-    step.tokens = tokens;
-    step.context = context;
-    step.kv_format = shape_.architecture.kv_format;
-    return planner_(step);
+    return planner_(step_of(shape_, pass, sequences, tokens, context));
 }
 
 void Engine::record(const model::Plan& plan, const PassRows& rows, std::span<const std::vector<OperationTime>> times,

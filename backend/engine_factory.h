@@ -46,11 +46,14 @@ class EngineFactory {
     /// EAGLE-3 or MTP.
     [[nodiscard]] virtual model::Expected<std::unique_ptr<Engine>> random_drafter(const model::Speculation& speculation,
                                                                                   const EngineRequest& request) = 0;
-    /// Whole greedy cycles on the device, for the engines made last; `steps` of the drafter, none without one. Null where the
+    /// Whole greedy cycles on the device, for the engines made last; `steps` of the drafter, 0: plain decoding. Null where the
     /// device has none, or was told to have none: then the loop drives each pass. Errors: why it has none though it should.
     [[nodiscard]] virtual model::Expected<std::unique_ptr<FusedCycle>> fused_cycle(int /*steps*/) {
         return std::unique_ptr<FusedCycle>();
     }
+    /// What launching, waiting and copying cost on the device, and what it is: a "draftboard.device_costs" document. Null where
+    /// there is nothing to say.
+    [[nodiscard]] virtual model::Expected<model::Json> device_costs() { return model::Json(); }
     /// GB/s at which this device's memory can be read, by all ranks' cores or by one GPU: measured when asked. 0: not known.
     [[nodiscard]] virtual double read_ceiling_gb_per_s() = 0;
     /// The device and what was chosen on it, for a profile's "environment".

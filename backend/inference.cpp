@@ -249,7 +249,7 @@ Expected<FusedCycle*> Inference::fused_cycle() {
                        (settings_.top_k == 1 && (settings_.method == DraftMethod::eagle3 || settings_.method == DraftMethod::mtp));
     if (!chain || target_profile_ != nullptr) return nullptr;
     if (fused_ == nullptr) {
-        auto made = engines_->fused_cycle(settings_.steps);
+        auto made = engines_->fused_cycle(settings_.method == DraftMethod::none ? 0 : settings_.steps);
         if (!made) return tl::unexpected(made.error());
         fused_ = std::move(*made);
     }

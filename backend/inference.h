@@ -62,6 +62,10 @@ class Inference {
     [[nodiscard]] Engine* drafter_engine() { return draft_engine_.get(); }  ///< nullptr: it drafts without a model
     /// For LoopOptions::fused; null where the device or the drafter has none, and while operations are measured.
     [[nodiscard]] model::Expected<FusedCycle*> fused_cycle();
+    /// One of another depth than the settings', 0: plain decoding; null where the device has none.
+    [[nodiscard]] model::Expected<std::unique_ptr<FusedCycle>> make_fused_cycle(int steps) { return engines_->fused_cycle(steps); }
+    /// See EngineFactory.
+    [[nodiscard]] model::Expected<model::Json> device_costs() { return engines_->device_costs(); }
     [[nodiscard]] const std::optional<ByteTokenizer>& tokenizer() const { return tokenizer_; }
     [[nodiscard]] const std::vector<int>& end_tokens() const { return end_tokens_; }
 

@@ -49,6 +49,20 @@ int rotary_dim(const model::Architecture& architecture) {
     return 0;
 }
 
+model::Step step_of(const ModelShape& shape, model::Pass pass, int sequences, int tokens, std::int64_t context) {
+    model::Step step;
+    step.pass = pass;
+    step.sequences = sequences;
+    step.tokens = tokens;
+    step.context = context;
+    step.kv_format = shape.architecture.kv_format;
+    return step;
+}
+
+Expected<model::Plan> plan_pass(const PlannedModel& planned, model::Pass pass, int sequences, int tokens, std::int64_t context) {
+    return planned.planner(step_of(planned.shape, pass, sequences, tokens, context));
+}
+
 Expected<PlannedModel> plan_target(model::Architecture architecture, Numerics numerics, const model::Layout& layout,
                                    const ComputeFormats& formats, std::vector<int> feature_layers) {
     architecture.activation_format = formats.activations;

@@ -40,6 +40,10 @@ struct PlannedModel {
     ModelShape shape;
     Planner planner;
 };
+/// The step that an engine of this shape runs as such a pass.
+[[nodiscard]] model::Step step_of(const ModelShape& shape, model::Pass pass, int sequences, int tokens, std::int64_t context);
+[[nodiscard]] model::Expected<model::Plan> plan_pass(const PlannedModel& planned, model::Pass pass, int sequences, int tokens,
+                                                     std::int64_t context);
 
 /// Number formats that an engine computes and caches in, whatever the checkpoint was made for.
 struct ComputeFormats {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "calibration/cost_constants.h"
+#include "model/eagle3_head.h"
 
 namespace draftboard::calibration {
 
@@ -18,7 +19,9 @@ Expected<model::Speculation> speculation_of(const SuiteConfiguration& configurat
     speculation.steps = configuration.steps;
     speculation.top_k = configuration.top_k;
     speculation.draft_tokens = configuration.draft_tokens;
-    if (configuration.method == SpeculationMethod::eagle3) {
+    if (configuration.method == SpeculationMethod::eagle3 && configuration.random_weights) {
+        speculation.head = model::default_eagle3_head(inference.target().shape().architecture);
+    } else if (configuration.method == SpeculationMethod::eagle3) {
         const auto head = backend::Checkpoint::open(inference.settings().draft_model);
         if (!head) return tl::unexpected(head.error());
         auto described = head->eagle3(inference.target().shape().architecture);
@@ -51,12 +54,17 @@ Expected<ConfigurationPrediction> predict_configuration(const SuiteConfiguration
     scenario.routing = inputs.routing;
     scenario.workload.concurrency = configuration.batch;
     scenario.workload.context_tokens = configuration.context;
-    scenario.memory.kv_format = model::NumberFormat::fp32;
-    scenario.engine.name = "draftboard-cpu";
-    if (const auto problems = scenario.validate(); !problems.empty()) return tl::unexpected(to_error(problems, scenario.name));
+    scenario.memory.kv_format = shape.architecture.kv_format;
+    scenario.engine.name = inputs.engine;
+    if (configuration.launch == "eager") {
+        scenario.engine.decode_launch = scenario.engine.verify_launch = scenario.engine.draft_launch = model::LaunchMode::eager;
+    }
+    // One rank alone stands for a layout that its machine has no room for.
+    if (const auto problems = scenario.validate(); !problems.empty() && !inputs.rank_alone) return tl::unexpected(to_error(problems, scenario.name));
 
     auto constants = load_cost_constants(scenario, inputs.data_directory);
     if (!constants) return tl::unexpected(constants.error());
+    constants->rank_alone = inputs.rank_alone;
     sim::Predictor predictor(std::move(*constants));
     auto prediction = predictor.predict(scenario);
     if (!prediction) return tl::unexpected(prediction.error());

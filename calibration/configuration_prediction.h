@@ -19,6 +19,8 @@ struct PredictionInputs {
     MeasuredAcceptance acceptance;    ///< of other texts; its spread is widened to that of the run's texts
     double run_texts = 1;
     model::Routing routing;
+    std::string engine = "draftboard-cpu";  ///< EngineSettings::name
+    bool rank_alone = false;                ///< one rank of the layout runs without the others
 };
 
 struct ConfigurationPrediction {

@@ -6,7 +6,8 @@
 
 #include "backend/decode_loop.h"
 #include "backend/ngram_drafter.h"
-#include "calibration/cpu_measurements.h"
+#include "backend/scripted_drafter.h"
+#include "calibration/engine_measurements.h"
 #include "calibration/disturbance.h"
 
 namespace draftboard::calibration {
@@ -16,7 +17,7 @@ using model::SpeculationMethod;
 
 namespace {
 
-/// Cycles of a visit before any counts: as many as the calibration leaves out (cpu_session.cpp), for the same reason.
+/// Cycles of a visit before any counts: as many as the calibration leaves out (engine_session.cpp), for the same reason.
 constexpr int kWarmUpCycles = 8;
 constexpr double kLeastCycles = 5;
 constexpr double kPrefillMs = 0.02;  // looking for waiting texts takes less, running one more
@@ -78,9 +79,9 @@ MeasuredAcceptance acceptance_of(const std::vector<TextAcceptance>& texts, int s
 bool has_draft_model(SpeculationMethod method) { return method != SpeculationMethod::none && method != SpeculationMethod::ngram; }
 
 Expected<std::shared_ptr<backend::Inference>> open_engines(const std::vector<SuiteConfiguration>& configurations,
-                                                           const std::string& folder, int text_length) {
-    backend::InferenceSettings settings;
-    settings.model = folder;
+                                                           const MeasuredModel& model, const MeasuredDevice& device, int text_length) {
+    backend::InferenceSettings settings = settings_of(model, device);
+    settings.method = backend::DraftMethod::none;
     settings.text_length = text_length;
     int rows = 0;  // of drafts, beside a text
     for (const SuiteConfiguration& one : configurations) {
@@ -94,8 +95,8 @@ Expected<std::shared_ptr<backend::Inference>> open_engines(const std::vector<Sui
     settings.text_length += rows;
     auto inference = backend::Inference::open(settings);
     if (!inference) return tl::unexpected(inference.error());
-    if (!inference->tokenizer()) {
-        return model::fail(model::ErrorCode::unsupported, "the model has no byte tokenizer, so the prompts can't be given to it", folder,
+    if (!model.architecture && !inference->tokenizer()) {
+        return model::fail(model::ErrorCode::unsupported, "the model has no byte tokenizer, so the prompts can't be given to it", model.folder,
                            "choose a model that has one");
     }
     return std::make_shared<backend::Inference>(std::move(*inference));
@@ -108,7 +109,11 @@ Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& conf
     run.inference_ = std::move(engines);
     const backend::InferenceSettings& settings = run.inference_->settings();
     const int steps = std::max(1, configuration.steps);
-    if (configuration.method == SpeculationMethod::ngram) {
+    if (configuration.scripted()) {
+        auto made = backend::ScriptedDrafter::create(configuration.scripted_rates, {});
+        if (!made) return tl::unexpected(made.error());
+        run.drafter_ = std::make_unique<backend::ScriptedDrafter>(std::move(*made));
+    } else if (configuration.method == SpeculationMethod::ngram) {
         auto made = backend::NgramDrafter::create({steps, settings.ngram_min, settings.ngram_max, settings.pad_misses});
         if (!made) return tl::unexpected(made.error());
         run.drafter_ = std::make_unique<backend::NgramDrafter>(std::move(*made));
@@ -128,12 +133,20 @@ Expected<ConfigurationRun> ConfigurationRun::open(const SuiteConfiguration& conf
         if (!made) return tl::unexpected(made.error());
         run.drafter_ = std::make_unique<backend::ModelDrafter>(std::move(*made));
     }
+    // As `run` decodes: greedy chains and plain decoding whole on the device, where it can.
+    const bool chain = configuration.method == SpeculationMethod::none ||
+                       (configuration.top_k == 1 && (configuration.method == SpeculationMethod::eagle3 || configuration.method == SpeculationMethod::mtp));
+    if (chain && configuration.launch == "full") {
+        auto fused = run.inference_->make_fused_cycle(configuration.method == SpeculationMethod::none ? 0 : configuration.steps);
+        if (fused) run.fused_ = std::move(*fused);  // else the host drives each pass, as run does
+    }
     return run;
 }
 
 Expected<RoundSample> ConfigurationRun::decode(const std::vector<std::vector<int>>& texts, int tokens) {
     backend::LoopOptions options;
     options.batch = configuration_.batch;
+    options.fused = profiling_ ? nullptr : fused_.get();  // operations are timed in passes of the host's
     backend::DecodeLoop loop(inference_->target(), drafter_.get(), options);
     for (const std::vector<int>& text : texts) {
         backend::Request request;
@@ -178,7 +191,9 @@ Expected<void> ConfigurationRun::profile(const std::vector<std::vector<int>>& te
     backend::Engine* drafter = drafter_ && has_draft_model(configuration_.method) ? inference_->drafter_engine() : nullptr;
     inference_->target().set_profile(&target_profile_);
     if (drafter != nullptr) drafter->set_profile(&drafter_profile_);
+    profiling_ = true;
     const auto decoded = decode(texts, tokens);
+    profiling_ = false;
     inference_->target().set_profile(nullptr);
     if (drafter != nullptr) drafter->set_profile(nullptr);
     if (!decoded) return tl::unexpected(decoded.error());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/inference.h"
+#include "calibration/measured_model.h"
 #include "calibration/validation_suite.h"
 #include "model/acceptance.h"
 
@@ -49,9 +50,9 @@ using ProfiledPasses = std::map<std::tuple<std::string, model::Pass, int, int>, 
 
 /// Target and drafter model for all of `configurations`, which are of one model and number of ranks and draft with at most one
 /// model: room for the largest batch, and for texts of `text_length` beside the rows of the widest drafts.
-/// `folder`: the model's. Errors: the model's; one without a byte tokenizer.
+/// Errors: the model's; a checkpoint without a byte tokenizer.
 [[nodiscard]] model::Expected<std::shared_ptr<backend::Inference>> open_engines(
-    const std::vector<SuiteConfiguration>& configurations, const std::string& folder, int text_length);
+    const std::vector<SuiteConfiguration>& configurations, const MeasuredModel& model, const MeasuredDevice& device, int text_length);
 
 /// Whether the method runs a model of its own: engines serve one such method, and lookups and plain decoding beside it.
 [[nodiscard]] bool has_draft_model(model::SpeculationMethod method);
@@ -66,14 +67,19 @@ class ConfigurationRun {
     [[nodiscard]] model::Expected<void> profile(const std::vector<std::vector<int>>& texts, int tokens);
     /// Medians of what was profiled, of full batches.
     [[nodiscard]] ProfiledPasses profiled() const;
+    /// Whole cycles run on the device.
+    [[nodiscard]] bool fused() const { return fused_ != nullptr; }
     [[nodiscard]] backend::Inference& inference() { return *inference_; }
     [[nodiscard]] const backend::Inference& inference() const { return *inference_; }
+    [[nodiscard]] const std::shared_ptr<backend::Inference>& shared_inference() const { return inference_; }
 
    private:
     ConfigurationRun() = default;
     SuiteConfiguration configuration_;
     std::shared_ptr<backend::Inference> inference_;
     std::unique_ptr<backend::Drafter> drafter_;  ///< nullptr: plain decoding
+    std::unique_ptr<backend::FusedCycle> fused_;  ///< nullptr: the host drives each pass
+    bool profiling_ = false;
     backend::Profile target_profile_;
     backend::Profile drafter_profile_;
 };

@@ -5,6 +5,7 @@
 
 #include "calibration/calibration.h"
 #include "calibration/cpu_terms.h"
+#include "calibration/cuda_terms.h"
 #include "calibration/engine_terms.h"
 #include "model/data_library.h"
 
@@ -58,6 +59,9 @@ model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& s
         const auto cpu = cpu_terms(*calibration);
         if (!cpu) return tl::unexpected(cpu.error());
         shared_memory = cpu->collectives;
+        const auto cuda = cuda_terms(*calibration);
+        if (!cuda) return tl::unexpected(cuda.error());
+        if (auto applied = apply(*cuda, constants); !applied) return tl::unexpected(applied.error());
         if (auto applied = apply(*cpu, scenario.layout.tensor, constants); !applied) return tl::unexpected(applied.error());
     }
     auto collectives =

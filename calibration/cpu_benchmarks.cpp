@@ -11,7 +11,7 @@
 #include "backend/cpu/team.h"
 #include "backend/decode_loop.h"
 #include "backend/model_drafter.h"
-#include "calibration/cpu_session.h"
+#include "calibration/engine_session.h"
 #include "calibration/cpu_texts.h"
 #include "calibration/disturbance.h"
 #include "calibration/timed_model.h"
@@ -28,7 +28,7 @@ double us_since(std::int64_t begin_ns) { return static_cast<double>(backend::cpu
 
 }  // namespace
 
-void measure_machine(const CpuCalibrationOptions& options, CpuMeasurements& m) {
+void measure_machine(const CpuCalibrationOptions& options, EngineMeasurements& m) {
     m.facts.instruction_set = backend::cpu::instruction_set();
     const int together = std::max(1, *std::max_element(options.ranks.begin(), options.ranks.end()));
     const auto ceilings = backend::cpu::measure_ceilings(together, 3);
@@ -56,7 +56,7 @@ void measure_machine(const CpuCalibrationOptions& options, CpuMeasurements& m) {
 }
 
 /// All sizes in turn, round after round; the median of each.
-void measure_collectives(const CpuCalibrationOptions& options, int ranks, CpuMeasurements& m) {
+void measure_collectives(const CpuCalibrationOptions& options, int ranks, EngineMeasurements& m) {
     struct Case {
         model::OperationKind operation;
         bool ring;
@@ -108,7 +108,7 @@ void measure_collectives(const CpuCalibrationOptions& options, int ranks, CpuMea
 
 /// What cycles take beyond their passes, from real decoding.
 Expected<void> measure_host(const CpuCalibrationOptions& options, const std::string& folder, int ranks,
-                            const std::vector<std::vector<std::string>>& prompts, CpuMeasurements& m) {
+                            const std::vector<std::vector<std::string>>& prompts, EngineMeasurements& m) {
     const auto method = default_draft_method(folder);
     if (!method) return tl::unexpected(method.error());
     struct Configuration {

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "calibration/cpu_benchmarks.h"
-#include "calibration/cpu_session.h"
+#include "calibration/engine_session.h"
 #include "calibration/cpu_texts.h"
 
 namespace draftboard::calibration {
@@ -27,18 +27,27 @@ class Sessions {
     Sessions(const CpuCalibrationOptions& options, const std::vector<std::vector<std::string>>& prompts, double l3_bytes)
         : options_(&options), prompts_(&prompts), l3_bytes_(l3_bytes) {}
 
-    Expected<CpuSession*> get(const std::string& folder, int ranks) {
+    Expected<EngineSession*> get(const std::string& folder, int ranks) {
         auto& session = open_[{folder, ranks}];
         if (session) return session.get();
         // Byte tokens: what a text of another tokenizer would be is not needed, tokens are clamped to the vocabulary.
         const auto tokenizer = backend::ByteTokenizer::parse(R"({"format": "draftboard.byte_tokenizer", "version": 1})", "bytes");
         if (!tokenizer) return tl::unexpected(tokenizer.error());
         const int longest = *std::max_element(options_->contexts.begin(), options_->contexts.end());
-        CpuSessionOptions of_session{folder,         model_name(folder),    ranks,         options_->contexts, options_->sequences,
-                                     options_->tokens, options_->branches, options_->eviction, l3_bytes_};
-        auto opened = CpuSession::open(std::move(of_session), texts_of_length(*prompts_, longest + 64, *tokenizer));
+        auto model = checkpoint_model(folder);
+        if (!model) return tl::unexpected(model.error());
+        EngineSessionOptions of_session;
+        of_session.model = std::move(*model);
+        of_session.device.ranks = ranks;
+        of_session.contexts = options_->contexts;
+        of_session.sequences = options_->sequences;
+        of_session.tokens = options_->tokens;
+        of_session.branches = options_->branches;
+        of_session.eviction = options_->eviction;
+        of_session.l3_bytes = l3_bytes_;
+        auto opened = EngineSession::open(std::move(of_session), texts_of_length(*prompts_, longest + 64, *tokenizer));
         if (!opened) return tl::unexpected(opened.error());
-        session = std::make_unique<CpuSession>(std::move(*opened));
+        session = std::make_unique<EngineSession>(std::move(*opened));
         return session.get();
     }
 
@@ -46,23 +55,18 @@ class Sessions {
     const CpuCalibrationOptions* options_;
     const std::vector<std::vector<std::string>>* prompts_;
     double l3_bytes_;
-    std::map<std::pair<std::string, int>, std::unique_ptr<CpuSession>> open_;
+    std::map<std::pair<std::string, int>, std::unique_ptr<EngineSession>> open_;
 };
 
-Expected<std::vector<CpuMeasuredPass>> with_plans(const CpuCalibrationOptions& options, Sessions& sessions, const CpuMeasurements& m) {
-    std::vector<CpuMeasuredPass> passes;
-    for (const auto& [key, samples] : m.passes) {
-        const std::string target = key.model.substr(0, key.model.find('/'));
-        const auto folder = std::find_if(options.models.begin(), options.models.end(),
-                                         [&](const std::string& one) { return model_name(one) == target; });
-        if (folder == options.models.end()) continue;
-        auto session = sessions.get(*folder, key.ranks);
-        if (!session) return tl::unexpected(session.error());
-        auto plan = (*session)->plan(key, static_cast<std::int64_t>(median_of(samples.context) + 0.5));
-        if (!plan) return tl::unexpected(plan.error());
-        passes.push_back(measured_pass(key, samples, std::move(*plan)));
+/// The models' plans: nothing is run for them.
+Expected<std::vector<EngineMeasuredPass>> with_plans(const CpuCalibrationOptions& options, const EngineMeasurements& m) {
+    std::vector<MeasuredModel> models;
+    for (const std::string& folder : options.models) {
+        auto model = checkpoint_model(folder);
+        if (!model) return tl::unexpected(model.error());
+        models.push_back(std::move(*model));
     }
-    return passes;
+    return planned_passes(models, MeasuredDevice{}, m);
 }
 
 }  // namespace
@@ -94,13 +98,13 @@ std::string settings_of(const CpuCalibrationOptions& options) {
                        fmt::join(options.tokens, ","), fmt::join(options.branches, ","), options.eviction);
 }
 
-std::vector<CpuAchieved> achieved_rates(const std::vector<CpuMeasuredPass>& passes) {
+std::vector<CpuAchieved> achieved_rates(const std::vector<EngineMeasuredPass>& passes) {
     std::vector<CpuAchieved> rates;
     int shortest = 0;
-    for (const CpuMeasuredPass& pass : passes) {
+    for (const EngineMeasuredPass& pass : passes) {
         if (shortest == 0 || pass.key.context < shortest) shortest = pass.key.context;
     }
-    for (const CpuMeasuredPass& pass : passes) {
+    for (const EngineMeasuredPass& pass : passes) {
         const bool shown = pass.key.context == shortest && pass.key.pass != model::Pass::draft_extend &&
                            pass.key.model.find('/') == std::string::npos && pass.total_us > 0;
         if (!shown) continue;
@@ -120,14 +124,14 @@ std::vector<CpuAchieved> achieved_rates(const std::vector<CpuMeasuredPass>& pass
     return rates;
 }
 
-Expected<CpuCalibrationResult> calibrate_cpu(const CpuCalibrationOptions& options, CpuProgress& progress,
-                                             const CpuProgressCallback& callback) {
+Expected<CpuCalibrationResult> calibrate_cpu(const CpuCalibrationOptions& options, EngineProgress& progress,
+                                             const ProgressCallback& callback) {
     if (options.models.empty() || options.ranks.empty()) {
         return model::fail(model::ErrorCode::invalid_input, "a calibration needs a model and a number of ranks", "calibrate");
     }
     const auto prompts = read_prompt_sets(options.prompt_sets, PromptHalf::calibration, options.data_directory);
     if (!prompts) return tl::unexpected(prompts.error());
-    CpuMeasurements& m = progress.measurements;
+    EngineMeasurements& m = progress.measurements;
     progress.settings = settings_of(options);
     if (!progress.is_done("machine")) {
         const auto facts = probe_cpu();
@@ -184,7 +188,7 @@ Expected<CpuCalibrationResult> calibrate_cpu(const CpuCalibrationOptions& option
         if (callback && !callback(progress, share, steps[i].name)) return result;
     }
 
-    auto passes = with_plans(options, sessions, m);
+    auto passes = with_plans(options, m);
     if (!passes) return tl::unexpected(passes.error());
     const auto machine = cpu_machine(m.facts, m.ceilings);
     if (!machine) return tl::unexpected(machine.error());
@@ -229,8 +233,9 @@ Expected<CpuCalibrationResult> calibrate_cpu(const CpuCalibrationOptions& option
 std::vector<CpuMeasuredShape> measured_shapes(const Calibration& calibration) {
     std::vector<CpuMeasuredShape> shapes;
     std::vector<model::Problem> ignored;
-    if (!calibration.unknown.contains("cpu")) return shapes;
-    const model::JsonReader cpu(calibration.unknown["cpu"], ignored);
+    const char* section = calibration.unknown.contains("cpu") ? "cpu" : "cuda";
+    if (!calibration.unknown.contains(section)) return shapes;
+    const model::JsonReader cpu(calibration.unknown[section], ignored);
     if (!cpu.value().is_object() || !cpu.has("measured")) return shapes;
     const model::JsonReader list = cpu.at("measured");
     for (std::size_t i = 0; i < list.size(); ++i) {

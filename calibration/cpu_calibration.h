@@ -14,7 +14,7 @@
 
 #include "calibration/calibration.h"
 #include "calibration/cpu_fit.h"
-#include "calibration/cpu_measurements.h"
+#include "calibration/engine_measurements.h"
 
 namespace draftboard::calibration {
 
@@ -41,7 +41,7 @@ void apply_preset(CpuCalibrationOptions& options, const std::string& preset);
 [[nodiscard]] std::string settings_of(const CpuCalibrationOptions& options);
 
 /// Called after each step with what is done; false: stop now.
-using CpuProgressCallback = std::function<bool(const CpuProgress& progress, double share, const std::string& step)>;
+using ProgressCallback = std::function<bool(const EngineProgress& progress, double share, const std::string& step)>;
 
 struct CpuCalibrationResult {
     bool complete = false;  ///< false: stopped
@@ -50,8 +50,8 @@ struct CpuCalibrationResult {
 };
 
 /// Goes on from `progress` (empty: from the start), which holds everything measured when this returns.
-[[nodiscard]] model::Expected<CpuCalibrationResult> calibrate_cpu(const CpuCalibrationOptions& options, CpuProgress& progress,
-                                                                  const CpuProgressCallback& callback);
+[[nodiscard]] model::Expected<CpuCalibrationResult> calibrate_cpu(const CpuCalibrationOptions& options, EngineProgress& progress,
+                                                                  const ProgressCallback& callback);
 
 /// How near a model's decoding comes to the ceilings.
 struct CpuAchieved {
@@ -63,7 +63,7 @@ struct CpuAchieved {
     double gflop_s = 0;
     double kernel_share = 0; ///< of the pass that operations take: the rest is launch, waiting and clock
 };
-[[nodiscard]] std::vector<CpuAchieved> achieved_rates(const std::vector<CpuMeasuredPass>& passes);
+[[nodiscard]] std::vector<CpuAchieved> achieved_rates(const std::vector<EngineMeasuredPass>& passes);
 
 /// What a calibration file of a CPU says of its machine and its rates, for people; empty: no CPU calibration.
 [[nodiscard]] std::string cpu_calibration_text(const Calibration& calibration);

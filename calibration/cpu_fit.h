@@ -23,45 +23,24 @@
 #include <string>
 #include <vector>
 
-#include "calibration/cpu_measurements.h"
+#include "calibration/engine_measurements.h"
 #include "calibration/cpu_terms.h"
-#include "calibration/kernel_fit.h"
+#include "calibration/measured_pass.h"
+#include "calibration/role_fit.h"
 
 namespace draftboard::calibration {
 
-inline constexpr double kRolePooling = 1.15;
-inline constexpr double kRoleTolerance = 0.02;  ///< added to a role's own mean error before the two are compared
-
-/// One pass with its plan: operations as the engine's planner has them, at the measured context and experts.
-struct CpuMeasuredPass {
-    CpuPassKey key;
-    model::Plan plan;
-    std::vector<double> us;       ///< by operation, waiting left out
-    std::vector<double> wait_us;
-    std::vector<double> noise;    ///< by operation: |log(median of later / earlier samples)| / sqrt 2
-    double total_us = 0;          ///< median of passes that measured nothing inside
-    double early_us = 0;          ///< medians of the first and second half of the rounds
-    double late_us = 0;
-};
-
-/// The medians of the samples; `plan` is that of the pass at the samples' mean context. Experts that were counted replace
-/// the plan's expectation.
-[[nodiscard]] CpuMeasuredPass measured_pass(const CpuPassKey& key, const CpuPassSamples& samples, model::Plan plan);
-
-struct CpuFit {
-    sim::KernelTable kernels;
-    std::vector<TableFit> tables;
+struct CpuFit : RoleFits {
     CpuTerms terms;
-    std::vector<std::string> notes;
 };
 
 /// `gpu`: one core, with the bounds of bandwidth and rate. Errors: nothing measured, times that are not positive.
-[[nodiscard]] model::Expected<CpuFit> fit_cpu(const std::vector<CpuMeasuredPass>& passes, const CpuMeasurements& measurements,
+[[nodiscard]] model::Expected<CpuFit> fit_cpu(const std::vector<EngineMeasuredPass>& passes, const EngineMeasurements& measurements,
                                               const model::GpuSpec& gpu);
 
 /// Parts of it, for tests.
 [[nodiscard]] model::Expected<std::vector<sim::SharedMemoryConstants>> fit_collectives(
-    const std::vector<CpuCollectiveSample>& samples);
+    const std::vector<EngineCollectiveSample>& samples);
 struct CpuPassOverhead {
     double launch_us = 0;
     double skew_us = 0;
@@ -69,7 +48,6 @@ struct CpuPassOverhead {
     double relative_error = 0;  ///< rms of what is left, over the overhead
 };
 /// Passes of one number of ranks.
-[[nodiscard]] CpuPassOverhead fit_pass_overhead(const std::vector<const CpuMeasuredPass*>& passes);
-[[nodiscard]] double run_sigma_of(const std::vector<CpuMeasuredPass>& passes);
+[[nodiscard]] CpuPassOverhead fit_pass_overhead(const std::vector<const EngineMeasuredPass*>& passes);
 
 }  // namespace draftboard::calibration

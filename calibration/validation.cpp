@@ -11,9 +11,13 @@
 #include "calibration/configuration_prediction.h"
 #include "calibration/configuration_run.h"
 #include "calibration/cpu_calibration.h"
-#include "calibration/cpu_session.h"
+#include "calibration/engine_session.h"
 #include "calibration/cpu_texts.h"
+#include "calibration/cuda_terms.h"
+#include "calibration/gpu_facts.h"
 #include "model/data_library.h"
+#include "model/machine_json.h"
+#include "model/random.h"
 
 namespace draftboard::calibration {
 
@@ -28,14 +32,16 @@ constexpr double kLeastMeasuredUs = 0.05;  // two looks at the clock are as far 
 constexpr int kTextRoom = 64;              // tokens beside prompt and output
 constexpr int kTraceLength = 256;          // tokens of a text that routing is recorded on
 constexpr std::size_t kTraceTexts = 12;
+constexpr std::size_t kRandomTexts = 64;
 constexpr int kProfileEvery = 3;           // rounds: two of a suite's six
 
-Expected<std::string> folder_of(const std::string& model, const std::string& data_directory) {
+Expected<MeasuredModel> model_of(const SuiteConfiguration& one, const std::string& data_directory) {
+    if (one.random_weights) return random_model(one.model, one.layers, one.tensor_rank_of, data_directory);
     std::error_code ec;
-    if (std::filesystem::exists(std::filesystem::path(model) / "config.json", ec)) return model;
-    const auto shipped = std::filesystem::path(data_directory) / "models" / model;
-    if (std::filesystem::exists(shipped / "config.json", ec)) return shipped.string();
-    return model::fail(model::ErrorCode::not_found, "is no folder of a model and no shipped model", model, "see data/models");
+    if (std::filesystem::exists(std::filesystem::path(one.model) / "config.json", ec)) return checkpoint_model(one.model);
+    const auto shipped = std::filesystem::path(data_directory) / "models" / one.model;
+    if (std::filesystem::exists(shipped / "config.json", ec)) return checkpoint_model(shipped.string());
+    return model::fail(model::ErrorCode::not_found, "is no folder of a model and no shipped model", one.model, "see data/models");
 }
 
 double quantile_of(std::vector<double> values, double q) {
@@ -50,6 +56,7 @@ double quantile_of(std::vector<double> values, double q) {
 /// Everything of one configuration while the suite runs.
 struct Entry {
     SuiteConfiguration configuration;
+    std::size_t number = 0;  ///< in the suite
     std::unique_ptr<ConfigurationRun> run;
     std::vector<RoundSample> rounds;
     std::vector<RoundSample> repeated;
@@ -64,7 +71,8 @@ std::vector<std::vector<int>> texts_of_round(const std::vector<std::vector<int>>
 }
 
 int texts_per_round(const Suite& suite, const SuiteConfiguration& configuration) {
-    return std::max(suite.prompts_per_round, 3 * configuration.batch);
+    // A CPU's caches take some texts to settle; a GPU's passes are alike from the first.
+    return std::max(suite.prompts_per_round, (suite.device == "cuda" ? 1 : 3) * configuration.batch);
 }
 
 struct Rate {
@@ -100,26 +108,53 @@ class Validator {
 
     Expected<Validation> run() {
         if (auto ok = prepare(); !ok) return tl::unexpected(ok.error());
-        if (auto ok = open_runs(); !ok) return tl::unexpected(ok.error());
-        if (auto ok = measure_acceptance(); !ok) return tl::unexpected(ok.error());
-        if (auto ok = run_rounds(); !ok) return tl::unexpected(ok.error());
-        for (Entry& entry : entries_) {
-            if (auto ok = compare(entry); !ok) return tl::unexpected(ok.error());
+        const auto lists = engines_of_suite();
+        if (!options_.device.is_gpu()) {
+            if (auto ok = run_together(lists, 0, 1); !ok) return tl::unexpected(ok.error());
         }
+        double done = 0;
+        for (const auto& list : lists) {
+            if (!options_.device.is_gpu()) break;
+            const double share = static_cast<double>(list.second.size()) / static_cast<double>(suite_.configurations.size());
+            if (auto ok = run_together({list}, done, share); !ok) {
+                if (compared_.empty()) return tl::unexpected(ok.error());  // no GPU, or nothing runs at all
+                validation_.notes.push_back(fmt::format("not run, {}: {}", suite_.configurations[list.second.front()].group_name(), ok.error().to_text()));
+            }
+            done += share;
+        }
+        std::stable_sort(compared_.begin(), compared_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+        for (auto& one : compared_) validation_.results.push_back(std::move(one.second));
         validation_.groups = group_results(validation_.results);
         return std::move(validation_);
     }
 
    private:
-    using AcceptanceKey = std::tuple<std::string, SpeculationMethod, int, int, int, int>;  // tree: its own steps and size
+    using AcceptanceKey = std::tuple<std::string, SpeculationMethod, int, int, int, int, std::vector<double>>;  // tree: its own steps and size
+    using EnginesKey = std::tuple<std::string, int, std::string, SpeculationMethod>;  // model, ranks, launch, drafter model
+    using EngineLists = std::map<EnginesKey, std::vector<std::size_t>>;               // numbers of configurations
 
     static AcceptanceKey key_of(const SuiteConfiguration& one) {
         const bool tree = one.top_k > 1;
-        return {one.model, one.method, one.context, one.top_k, tree ? one.steps : 0, tree ? one.draft_tokens : 0};
+        return {one.model_label(), one.method, one.context, one.top_k, tree ? one.steps : 0, tree ? one.draft_tokens : 0, one.scripted_rates};
     }
 
     void tell(double share, const std::string& what) const {
-        if (callback_) callback_(share, what);
+        if (callback_) callback_(begun_ + share * part_, what);
+    }
+
+    /// These engines' configurations, from opening to comparing.
+    Expected<void> run_together(const EngineLists& lists, double begun, double part) {
+        begun_ = begun;
+        part_ = part;
+        entries_.clear();
+        if (auto ok = open_runs(lists); !ok) return ok;
+        if (auto ok = measure_acceptance(); !ok) return ok;
+        if (auto ok = run_rounds(); !ok) return ok;
+        for (Entry& entry : entries_) {
+            if (auto ok = compare(entry); !ok) return ok;
+        }
+        entries_.clear();
+        return {};
     }
 
     Expected<void> prepare() {
@@ -129,6 +164,19 @@ class Validator {
         validation_.suite = suite_;
         validation_.calibration = calibration_.name;
         validation_.bound = options_.bound;
+        if (auto ok = options_.device.is_gpu() ? prepare_gpu() : prepare_cpu(); !ok) return ok;
+        validation_.environment["calibration"] = calibration_.description;
+        for (const CpuMeasuredShape& shape : measured_shapes(calibration_)) shapes_.insert(shape);
+        auto of_calibration = read_prompt_sets(suite_.prompts, PromptHalf::calibration, options_.data_directory);
+        if (!of_calibration) return tl::unexpected(of_calibration.error());
+        auto of_validation = read_prompt_sets(suite_.prompts, PromptHalf::validation, options_.data_directory);
+        if (!of_validation) return tl::unexpected(of_validation.error());
+        calibration_prompts_ = std::move(*of_calibration);
+        validation_prompts_ = std::move(*of_validation);
+        return {};
+    }
+
+    Expected<void> prepare_cpu() {
         const bool of_cpu = calibration_.unknown.contains("cpu") && calibration_.unknown["cpu"].is_object();
         if (!of_cpu) {
             return model::fail(model::ErrorCode::invalid_input, "is no calibration of a CPU", options_.calibration,
@@ -155,14 +203,31 @@ class Validator {
                                suite_.name, "choose a suite for this machine");
         }
         validation_.environment = to_json(facts);
-        validation_.environment["calibration"] = calibration_.description;
-        for (const CpuMeasuredShape& shape : measured_shapes(calibration_)) shapes_.insert(shape);
-        auto of_calibration = read_prompt_sets(suite_.prompts, PromptHalf::calibration, options_.data_directory);
-        if (!of_calibration) return tl::unexpected(of_calibration.error());
-        auto of_validation = read_prompt_sets(suite_.prompts, PromptHalf::validation, options_.data_directory);
-        if (!of_validation) return tl::unexpected(of_validation.error());
-        calibration_prompts_ = std::move(*of_calibration);
-        validation_prompts_ = std::move(*of_validation);
+        return {};
+    }
+
+    Expected<void> prepare_gpu() {
+        if (!calibration_.unknown.contains("cuda") || !calibration_.unknown["cuda"].is_object()) {
+            return model::fail(model::ErrorCode::invalid_input, "is no calibration of a GPU engine", options_.calibration,
+                               "make one with `draftboard calibrate --device cuda -o FILE`");
+        }
+        std::vector<model::Problem> problems;
+        const model::JsonReader cuda(calibration_.unknown["cuda"], problems);
+        clock_us_ = cuda.number_or("clock_us", 0, 0, 1e3);
+        auto machine = model::find_machine(suite_.machine, options_.data_directory, "");
+        if (!machine) return tl::unexpected(machine.error());
+        machine_ = std::move(*machine);
+        machine_.gpu = calibration_.gpu;
+        machine_.peer.enabled = machine_.peer.enabled && suite_.peer_access;
+        validation_.environment = model::Json{{"device", "cuda"}, {"machine", suite_.machine}, {"gpu", calibration_.gpu.name}};
+        const auto now = probe_gpus();
+        if (now) validation_.environment["boards"] = to_json(*now);
+        if (now && cuda.has("gpu") && cuda.at("gpu").value().is_object()) {
+            for (const std::string& changed : differences(gpu_facts_from_json(cuda.at("gpu")), *now)) {
+                validation_.notes.push_back("this is not the box of the calibration: " + changed);
+            }
+        }
+        if (!problems.empty()) return tl::unexpected(to_error(problems, options_.calibration));
         return {};
     }
 
@@ -172,43 +237,72 @@ class Validator {
     [[nodiscard]] int text_length(const SuiteConfiguration& one) const { return prompt_length(one) + suite_.tokens + kTextRoom; }
 
     /// Configurations of one model on as many ranks share engines; a second drafter model of theirs has its own.
-    Expected<void> open_runs() {
-        using EnginesKey = std::tuple<std::string, int, SpeculationMethod>;
-        std::map<EnginesKey, std::vector<SuiteConfiguration>> lists;
-        for (const SuiteConfiguration& one : suite_.configurations) {
-            if (has_draft_model(one.method)) lists[{one.model, one.ranks, one.method}].push_back(one);
-        }
-        const auto key_for = [&](const SuiteConfiguration& one) -> EnginesKey {
-            if (has_draft_model(one.method)) return {one.model, one.ranks, one.method};
-            const auto first = std::find_if(lists.begin(), lists.end(), [&](const auto& list) {
-                return std::get<0>(list.first) == one.model && std::get<1>(list.first) == one.ranks;
-            });
-            return first == lists.end() ? EnginesKey{one.model, one.ranks, SpeculationMethod::none} : first->first;
+    [[nodiscard]] EngineLists engines_of_suite() const {
+        const auto base = [](const SuiteConfiguration& one, SpeculationMethod method) {
+            return EnginesKey{one.model_label(), one.ranks, one.launch, method};
         };
-        for (const SuiteConfiguration& one : suite_.configurations) {
-            if (!has_draft_model(one.method)) lists[key_for(one)].push_back(one);
+        EngineLists lists;
+        for (std::size_t i = 0; i < suite_.configurations.size(); ++i) {
+            const SuiteConfiguration& one = suite_.configurations[i];
+            if (has_draft_model(one.method)) lists[base(one, one.method)].push_back(i);
         }
-        std::map<EnginesKey, std::shared_ptr<backend::Inference>> engines;
-        for (const auto& [key, list] : lists) {
-            auto folder = folder_of(std::get<0>(key), options_.data_directory);
-            if (!folder) return tl::unexpected(folder.error());
-            int longest = 0;
-            for (const SuiteConfiguration& one : list) longest = std::max(longest, text_length(one));
-            auto opened = open_engines(list, *folder, longest);
-            if (!opened) return tl::unexpected(opened.error());
-            engines[key] = std::move(*opened);
+        for (std::size_t i = 0; i < suite_.configurations.size(); ++i) {
+            const SuiteConfiguration& one = suite_.configurations[i];
+            if (has_draft_model(one.method)) continue;
+            const auto same = [&](const auto& list) {
+                const auto& [model, ranks, launch, method] = list.first;
+                return model == one.model_label() && ranks == one.ranks && launch == one.launch;
+            };
+            const auto first = std::find_if(lists.begin(), lists.end(), same);
+            lists[first == lists.end() ? base(one, SpeculationMethod::none) : first->first].push_back(i);
         }
-        int number = 0;
-        for (const SuiteConfiguration& one : suite_.configurations) {
-            auto run = ConfigurationRun::open(one, engines.at(key_for(one)));
-            if (!run) return tl::unexpected(run.error());
-            Entry entry;
-            entry.configuration = one;
-            entry.run = std::make_unique<ConfigurationRun>(std::move(*run));
-            entry.repeats = suite_.repeat > 0 && number++ % suite_.repeat == 0;
-            entries_.push_back(std::move(entry));
+        return lists;
+    }
+
+    Expected<std::shared_ptr<backend::Inference>> engines_for(const std::vector<SuiteConfiguration>& list) const {
+        auto model = model_of(list.front(), options_.data_directory);
+        if (!model) return tl::unexpected(model.error());
+        int longest = 0;
+        for (const SuiteConfiguration& one : list) longest = std::max(longest, text_length(one));
+        const auto launch = list.front().launch == "eager" ? backend::cuda::LaunchMode::eager : backend::cuda::LaunchMode::full;
+        MeasuredDevice device = options_.device.with_launch(launch);
+        device.cuda.peer_access = suite_.peer_access;
+        return open_engines(list, *model, device, longest);
+    }
+
+    Expected<void> open_runs(const EngineLists& lists) {
+        for (const auto& [key, numbers] : lists) {
+            std::vector<SuiteConfiguration> list;
+            for (const std::size_t number : numbers) list.push_back(suite_.configurations[number]);
+            auto engines = engines_for(list);
+            if (!engines) return tl::unexpected(engines.error());
+            for (const std::size_t number : numbers) {
+                auto run = ConfigurationRun::open(suite_.configurations[number], *engines);
+                if (!run) return tl::unexpected(run.error());
+                Entry entry;
+                entry.configuration = suite_.configurations[number];
+                entry.number = number;
+                entry.run = std::make_unique<ConfigurationRun>(std::move(*run));
+                entry.repeats = suite_.repeat > 0 && number % static_cast<std::size_t>(suite_.repeat) == 0;
+                entries_.push_back(std::move(entry));
+            }
         }
+        std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.number < b.number; });
         return {};
+    }
+
+    /// Texts of a configuration's prompts: of the shipped sets, or random tokens, another lot of them for each half.
+    [[nodiscard]] std::vector<std::vector<int>> texts_for(PromptHalf half, backend::Inference& inference, int length) const {
+        if (inference.tokenizer()) {
+            return texts_of_length(half == PromptHalf::calibration ? calibration_prompts_ : validation_prompts_, length, *inference.tokenizer());
+        }
+        model::Random random(half == PromptHalf::calibration ? 11 : 12);
+        const auto tokens = static_cast<std::uint32_t>(std::min(inference.target().vocabulary(), 1 << 14));
+        std::vector<std::vector<int>> texts(kRandomTexts);
+        for (auto& text : texts) {
+            for (int i = 0; i < length; ++i) text.push_back(static_cast<int>(random.below(tokens)));
+        }
+        return texts;
     }
 
     /// What predictions may know of acceptance and routing: the calibration's half of the prompts, on one rank.
@@ -222,25 +316,35 @@ class Validator {
         }
         std::size_t done = 0;
         for (auto& [key, one] : deepest) {
-            one.ranks = 1;
-            one.batch = 4;
+            if (!options_.device.is_gpu()) {
+                one.ranks = 1;
+                one.batch = 4;
+            }
             tell(0.2 * static_cast<double>(done++) / static_cast<double>(deepest.size()), "acceptance of " + one.name());
-            auto folder = folder_of(one.model, options_.data_directory);
-            if (!folder) return tl::unexpected(folder.error());
-            auto engines = open_engines({one}, *folder, text_length(one));
-            if (!engines) return tl::unexpected(engines.error());
-            auto run = ConfigurationRun::open(one, std::move(*engines));
+            // A GPU has no room for a second set of engines; the open ones are deep enough.
+            const auto open = std::find_if(entries_.begin(), entries_.end(), [&, wanted = key](const Entry& entry) {
+                return entry.configuration.method != SpeculationMethod::none && key_of(entry.configuration) == wanted;
+            });
+            std::shared_ptr<backend::Inference> engines;
+            if (options_.device.is_gpu()) {
+                engines = open->run->shared_inference();
+            } else {
+                auto made = engines_for({one});
+                if (!made) return tl::unexpected(made.error());
+                engines = std::move(*made);
+            }
+            auto run = ConfigurationRun::open(one, std::move(engines));
             if (!run) return tl::unexpected(run.error());
-            const auto texts = texts_of_length(calibration_prompts_, prompt_length(one), *run->inference().tokenizer());
+            const auto texts = texts_for(PromptHalf::calibration, run->inference(), prompt_length(one));
             auto sample = run->decode(texts, suite_.tokens);
             if (!sample) return tl::unexpected(sample.error());
             acceptance_[key] = std::move(sample->texts);
         }
         for (Entry& entry : entries_) {
-            if (routing_.contains(entry.configuration.model)) continue;
-            model::Routing& routing = routing_[entry.configuration.model];
+            if (routing_.contains(entry.configuration.model_label())) continue;
+            model::Routing& routing = routing_[entry.configuration.model_label()];
             backend::Inference& inference = entry.run->inference();
-            auto texts = texts_of_length(calibration_prompts_, std::min(kTraceLength, prompt_length(entry.configuration)), *inference.tokenizer());
+            auto texts = texts_for(PromptHalf::calibration, inference, std::min(kTraceLength, prompt_length(entry.configuration)));
             texts.resize(std::min(texts.size(), kTraceTexts));
             auto trace = inference.routing_trace(texts);
             if (!trace) continue;  // a model without experts: uniform routing is never asked for
@@ -279,12 +383,12 @@ class Validator {
     }
 
     std::vector<std::vector<int>> round_texts(Entry& entry, int round) const {
-        const auto texts = texts_of_length(validation_prompts_, prompt_length(entry.configuration), *entry.run->inference().tokenizer());
+        const auto texts = texts_for(PromptHalf::validation, entry.run->inference(), prompt_length(entry.configuration));
         return texts_of_round(texts, round, texts_per_round(suite_, entry.configuration));
     }
 
     [[nodiscard]] bool unseen(const SuiteConfiguration& one) const {
-        const std::string name = model_name(one.model);
+        const std::string name = one.random_weights ? one.model_label() : model_name(one.model);
         const Pass pass = one.method == SpeculationMethod::none ? Pass::decode : Pass::verify;
         return !shapes_.contains({name, one.ranks, std::string(to_name(pass)), one.batch, one.verify_tokens()});
     }
@@ -313,12 +417,14 @@ class Validator {
         inputs.machine = machine_;
         inputs.calibration = options_.calibration;
         inputs.data_directory = options_.data_directory;
-        const auto texts = texts_of_length(validation_prompts_, prompt_length(one), *entry.run->inference().tokenizer());
+        const auto texts = texts_for(PromptHalf::validation, entry.run->inference(), prompt_length(one));
         inputs.run_texts = static_cast<double>(std::min(texts.size(), static_cast<std::size_t>(suite_.rounds * texts_per_round(suite_, one))));
         if (one.method != SpeculationMethod::none) {
             inputs.acceptance = acceptance_of(acceptance_.at(key_of(one)), one.top_k > 1 ? one.steps : one.verify_tokens() - 1);
         }
-        inputs.routing = routing_.at(one.model);
+        inputs.routing = routing_.at(one.model_label());
+        inputs.rank_alone = one.tensor_rank_of > 1;
+        if (options_.device.is_gpu()) inputs.engine = entry.run->fused() ? kCudaFusedEngine : kCudaEngine;
         auto predicted = predict_configuration(one, entry.run->inference(), inputs);
         if (!predicted) return tl::unexpected(predicted.error());
         result.predicted = predicted->prediction.tokens_per_second;
@@ -326,7 +432,7 @@ class Validator {
         result.predicted_length = one.method == SpeculationMethod::none ? 1.0 : inputs.acceptance.length;
         result.terms = predicted->prediction.terms;
         compare_operations(predicted->passes, entry.run->profiled(), result);
-        validation_.results.push_back(std::move(result));
+        compared_.emplace_back(entry.number, std::move(result));
         return {};
     }
 
@@ -352,7 +458,8 @@ class Validator {
                 terms[term] += std::max(us, 0.0) * pass.repeat;
                 if (collective) terms[prefix + ".collectives.wait"] += wait * pass.repeat;
                 accounted += (std::max(us, 0.0) + wait) * pass.repeat;
-                if (us < kLeastMeasuredUs) continue;
+                // What runs inside of another kernel has no time of its own; launched one by one, times hold the host's launches.
+                if (us < kLeastMeasuredUs || pass.priced.operations[i].fused || one.launch == "eager") continue;
                 OperationComparison comparison;
                 comparison.key = operations[i].key(kind);
                 comparison.engine = drafter ? "drafter" : "target";
@@ -379,6 +486,9 @@ class Validator {
     std::vector<Entry> entries_;
     std::map<AcceptanceKey, std::vector<TextAcceptance>> acceptance_;
     std::map<std::string, model::Routing> routing_;
+    std::vector<std::pair<std::size_t, ConfigurationResult>> compared_;  // with their numbers in the suite
+    double begun_ = 0;  // of the whole: share that is done before these engines' turn, and their own
+    double part_ = 1;
     Validation validation_;
 };
 
@@ -447,7 +557,7 @@ ValidationSummary Validation::summary() const {
     return s;
 }
 
-Expected<Validation> validate_cpu(const Suite& suite, const ValidationOptions& options, const ValidationCallback& callback) {
+Expected<Validation> validate_suite(const Suite& suite, const ValidationOptions& options, const ValidationCallback& callback) {
     return Validator(suite, options, callback).run();
 }
 

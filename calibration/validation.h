@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "calibration/calibration.h"
+#include "calibration/measured_model.h"
 #include "calibration/validation_suite.h"
 #include "sim/prediction.h"
 
@@ -92,6 +93,7 @@ struct Validation {
 };
 
 struct ValidationOptions {
+    MeasuredDevice device;        ///< with as many ranks as each configuration says
     std::string calibration;      ///< path or shipped name
     std::string data_directory;
     double bound = 0.08;
@@ -100,7 +102,9 @@ struct ValidationOptions {
 /// Progress: share done, and what is being done.
 using ValidationCallback = std::function<void(double share, const std::string& what)>;
 
-[[nodiscard]] model::Expected<Validation> validate_cpu(const Suite& suite, const ValidationOptions& options,
+/// The CPU's engines all run side by side, round after round. A GPU holds one model's at a time: configurations of the same
+/// engines take their turns within a round.
+[[nodiscard]] model::Expected<Validation> validate_suite(const Suite& suite, const ValidationOptions& options,
                                                        const ValidationCallback& callback);
 
 /// Regrets from results that are complete.

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "calibration/cpu_measurements.h"
+#include "calibration/engine_measurements.h"
 #include "calibration/parity_plot.h"
 
 namespace draftboard::calibration {

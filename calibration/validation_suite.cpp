@@ -19,9 +19,18 @@ constexpr std::size_t kMaxDrafters = 1000;
 void read_drafter(const JsonReader& reader, SuiteConfiguration one, std::vector<SuiteConfiguration>& out) {
     if (!reader.expect_object()) return;
     const std::string method = reader.string("method");
+    if (method == "scripted") {
+        one.method = SpeculationMethod::ngram;  // it costs what a lookup that always hits does
+        one.scripted_rates = reader.numbers_or("rates", {}, 0, 1);
+        one.steps = static_cast<int>(one.scripted_rates.size());
+        one.held_out = reader.boolean_or("held_out", false);
+        if (one.scripted_rates.empty() || one.steps > 64) reader.problem("rates", "must be 1 to 64 conditional rates");
+        out.push_back(std::move(one));
+        return;
+    }
     const auto known = model::speculation_method_from_name(method);
     if (!known || *known == SpeculationMethod::draft_model) {
-        reader.problem("method", "must be none, eagle3, mtp or ngram");
+        reader.problem("method", "must be none, eagle3, mtp, ngram or scripted");
         return;
     }
     one.method = *known;
@@ -45,14 +54,21 @@ int SuiteConfiguration::verify_tokens() const {
 
 std::string SuiteConfiguration::drafter() const {
     if (method == SpeculationMethod::none) return "none";
-    std::string text = fmt::format("{} x{}", to_name(method), steps);
+    std::string text = fmt::format("{} x{}", scripted() ? "scripted" : to_name(method), steps);
     if (top_k > 1) text += fmt::format(" top {} of {}", top_k, draft_tokens);
     return text;
 }
 
-std::string SuiteConfiguration::group_name() const {
+std::string SuiteConfiguration::model_label() const {
     const auto bar = model.find_last_of('/');
-    return fmt::format("{} r{} b{} c{}", bar == std::string::npos ? model : model.substr(bar + 1), ranks, batch, context);
+    std::string label = bar == std::string::npos ? model : model.substr(bar + 1);
+    if (layers > 0) label += fmt::format(" L{}", layers);
+    if (tensor_rank_of > 1) label += fmt::format(" 1of{}", tensor_rank_of);
+    return label;
+}
+
+std::string SuiteConfiguration::group_name() const {
+    return fmt::format("{} r{} b{} c{}{}", model_label(), ranks, batch, context, launch == "eager" ? " eager" : "");
 }
 
 std::string SuiteConfiguration::name() const { return group_name() + " " + drafter(); }
@@ -67,6 +83,11 @@ Expected<Suite> parse_suite(std::string_view text, const std::string& name) {
         reader.expect_format("draftboard.suite", 1);
         suite.name = reader.string("name");
         suite.description = reader.string_or("description", "");
+        suite.device = reader.string_or("device", "cpu");
+        if (suite.device != "cpu" && suite.device != "cuda") reader.problem("device", "must be cpu or cuda");
+        suite.machine = reader.string_or("machine", "");
+        if (suite.device == "cuda" && suite.machine.empty()) reader.problem("machine", "a GPU suite names the machine that it is for");
+        suite.peer_access = reader.boolean_or("peer_access", true);
         suite.prompts = reader.strings_or("prompts");
         if (suite.prompts.empty()) reader.problem("prompts", "names no prompt set");
         for (const std::string& set : suite.prompts) {
@@ -86,7 +107,16 @@ Expected<Suite> parse_suite(std::string_view text, const std::string& name) {
             if (!group.expect_object()) continue;
             SuiteConfiguration one;
             one.group = static_cast<int>(g);
-            one.model = group.string("model");
+            one.random_weights = group.has("architecture");
+            one.model = group.string(one.random_weights ? "architecture" : "model");
+            one.launch = group.string_or("launch", "full");
+            if (one.launch != "full" && one.launch != "eager") group.problem("launch", "must be full or eager");
+            one.layers = static_cast<int>(group.integer_or("layers", 0, 0, 1024));
+            one.tensor_rank_of = static_cast<int>(group.integer_or("tp_rank_of", 0, 0, 256));
+            if (!one.random_weights && (one.layers > 0 || one.tensor_rank_of > 0)) {
+                group.problem("architecture", "layers and tp_rank_of are of random weights");
+            }
+            if (one.random_weights && suite.device != "cuda") group.problem("architecture", "random weights are run on GPUs");
             one.ranks = static_cast<int>(group.integer_or("ranks", 1, 1, 256));
             one.batch = static_cast<int>(group.integer_or("batch", 1, 1, 1024));
             one.context = static_cast<int>(group.integer_or("context", 100, 1, 1 << 20));

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "calibration/cpu_calibration.h"
+#include "cli/calibrate_cuda.h"
 #include "cli/inference_options.h"
 #include "cli/interrupt.h"
 #include "cli/progress_bar.h"
@@ -33,6 +34,7 @@ struct Options {
     bool resume = false;
     bool cold = false;
     std::string show;
+    CudaCalibrateOptions cuda;
 };
 
 model::Expected<std::vector<std::string>> model_folders(const std::vector<std::string>& names, const std::string& data_directory) {
@@ -103,17 +105,17 @@ std::string terms_text(const calibration::Calibration& calibration) {
 }
 
 /// Empty: nothing to go on from.
-model::Expected<calibration::CpuProgress> progress_of(const Options& options, const std::string& partial, const std::string& settings,
+model::Expected<calibration::EngineProgress> progress_of(const Options& options, const std::string& partial, const std::string& settings,
                                                       const CommandContext& context) {
     std::error_code ec;
-    if (partial.empty() || !fs::exists(partial, ec)) return calibration::CpuProgress{};
+    if (partial.empty() || !fs::exists(partial, ec)) return calibration::EngineProgress{};
     if (!options.resume) {
         context.note(partial + " holds a run that was stopped; --resume would go on from it, this run starts again");
-        return calibration::CpuProgress{};
+        return calibration::EngineProgress{};
     }
     const auto text = read_input(partial);
     if (!text) return tl::unexpected(text.error());
-    auto progress = calibration::parse_cpu_progress(*text, partial);
+    auto progress = calibration::parse_engine_progress(*text, partial);
     if (!progress) return progress;
     if (progress->settings != settings) {
         return model::fail(model::ErrorCode::invalid_input, "holds a run with other settings: " + progress->settings, partial,
@@ -126,7 +128,18 @@ model::Expected<calibration::CpuProgress> progress_of(const Options& options, co
 void run(const Options& options, CommandContext& context) {
     if (options.device.empty()) {
         return context.report({model::ErrorCode::invalid_input, "a device or a subcommand is required", "calibrate",
-                               "--device cpu measures this machine; `import` and `show` read files"});
+                               "--device cpu or cuda measures this machine; `import` and `show` read files"});
+    }
+    if (options.device == "cuda") {
+        CudaCalibrateOptions cuda = options.cuda;
+        cuda.output = options.output;
+        cuda.models = options.models;
+        cuda.quick = options.quick;
+        cuda.resume = options.resume;
+        return calibrate_cuda(cuda, context);
+    }
+    if (!options.cuda.architectures.empty()) {
+        return context.report({model::ErrorCode::unsupported, "random weights are measured on a GPU", "--architecture", "add --device cuda"});
     }
     calibration::CpuCalibrationOptions of_run;
     calibration::apply_preset(of_run, options.quick ? "quick" : options.full ? "full" : "");
@@ -195,7 +208,7 @@ void run_show(const Options& options, CommandContext& context) {
                             kernel.fixed_us, kernel.bandwidth_gb_s, kernel.rate_tflops, 100 * kernel.relative_error, kernel.points,
                             sim::to_name(kernel.coverage));
     }
-    context.print(text + terms_text(*found) + calibration::cpu_calibration_text(*found));
+    context.print(text + terms_text(*found) + calibration::cpu_calibration_text(*found) + cuda_calibration_text(*found));
 }
 
 }  // namespace
@@ -203,7 +216,7 @@ void run_show(const Options& options, CommandContext& context) {
 void add_calibrate_cpu(CLI::App& calibrate, CommandContext& context) {
     auto options = std::make_shared<Options>();
     calibrate.require_subcommand(0, 1);
-    calibrate.add_option("--device", options->device, "Measure this device: cpu")->check(CLI::IsMember({"cpu"}));
+    calibrate.add_option("--device", options->device, "Measure this device: cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
     calibrate.add_option("-o,--output", options->output, "Write the calibration file; FILE.partial holds what is done meanwhile");
     calibrate.add_option("--model", options->models, "A model to measure with (repeatable; default: all that are shipped)");
     calibrate.add_option("--ranks", options->ranks, "Numbers of ranks, as 1,2 (default: 1, 2, 4 up to the cores)")
@@ -212,6 +225,16 @@ void add_calibrate_cpu(CLI::App& calibrate, CommandContext& context) {
     CLI::Option* quick = calibrate.add_flag("--quick", options->quick, "Fewer shapes and rounds, some 25 s");
     calibrate.add_flag("--full", options->full, "More shapes and rounds, without a limit of time")->excludes(quick);
     calibrate.add_flag("--resume", options->resume, "Go on from FILE.partial");
+    const std::string group = "On GPUs (--device cuda)";
+    calibrate.add_option("--gpus", options->cuda.gpus, "Ranks, one a GPU")->check(CLI::Range(1, 64))->group(group);
+    calibrate.add_option("--architecture", options->cuda.architectures,
+                         "Random weights at the true shapes of an architecture (repeatable; default: Qwen3-30B, shares of Kimi-K2.5 and "
+                         "Qwen3.5-397B, and the shipped models)")
+        ->group(group);
+    calibrate.add_option("--layers", options->cuda.layers, "Its first layers alone; one number for all architectures or one for each")
+        ->delimiter(',')->check(CLI::Range(0, 1024))->group(group);
+    calibrate.add_option("--tp-rank-of", options->cuda.tensor_rank_of, "One rank's share of a layout of so many, alone; the same")
+        ->delimiter(',')->check(CLI::Range(0, 256))->group(group);
     calibrate.add_flag("--cold", options->cold, "Empty the caches before each pass");
     calibrate.callback([&calibrate, options, &context] {
         if (calibrate.get_subcommands().empty()) run(*options, context);

@@ -32,8 +32,13 @@ void run(Options& options, CommandContext& context) {
     options.validation.data_directory = context.data_directory;
     auto suite = calibration::find_suite(options.suite, context.data_directory);
     if (!suite) return context.report(suite.error());
+    if (suite->device != options.device) {
+        return context.report({model::ErrorCode::invalid_input, "the suite is for --device " + suite->device, options.suite,
+                               "name that device, or a suite for this one"});
+    }
+    if (options.device == "cuda") options.validation.device = calibration::measured_gpu(1);
     ProgressBar bar(context.quiet || context.json);
-    const auto validation = calibration::validate_cpu(*suite, options.validation,
+    const auto validation = calibration::validate_suite(*suite, options.validation,
                                                       [&](double share, const std::string& what) { bar.show(share, what); });
     bar.clear();
     if (!validation) return context.report(validation.error());
@@ -57,7 +62,7 @@ void add_validate_command(CLI::App& app, CommandContext& context) {
     auto options = std::make_shared<Options>();
     CLI::App* command = app.add_subcommand("validate", "Run configurations for real and hold predictions against them");
     auto* suite = command->add_option("suite", options->suite, "A suite file, or the name of a shipped one");
-    command->add_option("--device", options->device, "Where it runs")->check(CLI::IsMember({"cpu"}));
+    command->add_option("--device", options->device, "Where it runs")->check(CLI::IsMember({"cpu", "cuda"}));
     auto* calibration = command->add_option("--calibration", options->validation.calibration,
                                             "The calibration of this machine: `calibrate --device cpu -o FILE`");
     auto* output = command->add_option("-o,--output", options->output, "Write the report, a self-contained HTML page");

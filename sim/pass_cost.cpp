@@ -41,6 +41,9 @@ TermKind term_of(const Operation& operation) {
 
 namespace {
 
+/// A calibration that prices a role at nothing says that it runs inside of another kernel: nothing is launched for it.
+constexpr double kInsideAnotherUs = 1e-4;
+
 /// In piecewise graphs the attention and whatever else touches the cache stays outside of the graph.
 bool outside_pieces(const Operation& operation) {
     return operation.kind == OperationKind::attention || operation.kind == OperationKind::indexer ||
@@ -106,7 +109,10 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
         PricedOperation priced;
         PricedOperationInfo info;
         occupied.push_back(0);
-        if (model::is_collective(operation.kind)) {
+        if (rank_alone && model::is_collective(operation.kind)) {
+            priced.fused = true;
+            info.coverage = Coverage::measured;
+        } else if (model::is_collective(operation.kind)) {
             CollectiveRequest request;
             request.operation = operation.kind;
             const auto ranks = std::min<std::size_t>(
@@ -135,6 +141,8 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
                 shared_context ? kernels->time(with_shared_context(operation, l2_bytes), near)
                                : kernels->time(operation, near);
             priced.kernel = from_us(time.us);
+            priced.fixed = from_us(time.fixed_us);
+            priced.fused = time.us < kInsideAnotherUs;
             worked += priced.kernel;
             occupied.back() = from_us(time.occupied_us);
             priced.host_sync = std::find(host_sync_after.begin(), host_sync_after.end(),
@@ -146,7 +154,7 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
             info.relative_uncertainty = time.relative_uncertainty;
             info.common_uncertainty = time.common_uncertainty;
             if (fused_all_reduce_norm && after_all_reduce && operation.kind == OperationKind::norm) {
-                priced.kernel = 0;  // the residual add and norm run in the all-reduce kernel's epilogue
+                priced.kernel = priced.fixed = 0;  // the residual add and norm run in the all-reduce kernel's epilogue
                 priced.fused = true;
             }
         }

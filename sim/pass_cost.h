@@ -72,6 +72,8 @@ struct PassPricer {
     bool shared_context = false;
     double l2_bytes = 0;
     double near_cache_bytes = 0;  ///< CPU: a core's own cache, see near_share(); 0: none
+    /// One rank of a layout runs without the others, as for measurements of its share: its collectives move nothing and take no time.
+    bool rank_alone = false;
 
     [[nodiscard]] model::Expected<PricedPass> price(model::Plan plan, model::LaunchMode mode) const;
 };

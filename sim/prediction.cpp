@@ -64,6 +64,8 @@ class Cycle {
         }
         pricer_.collectives = &collectives_;
         pricer_.gpus = first_group(scenario.layout);
+        pricer_.rank_alone = constants.rank_alone;
+        if (constants.rank_alone) pricer_.gpus = {0};
         pricer_.fused_all_reduce_norm = scenario.engine.fused_all_reduce_norm;
         pricer_.shared_context = scenario.workload.shared_context;
         pricer_.l2_bytes = scenario.machine.gpu.l2_bytes;

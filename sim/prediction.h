@@ -36,6 +36,7 @@ struct CostConstants {
     std::map<model::Pass, KernelTable> pass_kernels;
     CollectiveConstants collectives;
     HostConstants host;
+    bool rank_alone = false;            ///< see PassPricer
     /// Host constants that differ between engines, by EngineSettings::name and constant; a scenario's own
     /// overrides come after them.
     std::map<std::string, std::map<std::string, double>> engines;

@@ -74,7 +74,7 @@ class Pass {
                 engine_.schedule(start, [this, r] { arrive(r); });
                 return;
             }
-            stream = start + scaled(operation.kernel, rank);
+            stream = start + scaled(operation.kernel - saved_in_chain(r), rank);
             times.end = stream;
             if (operation.host_sync) wait_for_device(rank, stream);
             ++rank.next;
@@ -83,6 +83,13 @@ class Pass {
 
     [[nodiscard]] static Time scaled(Time kernel, const Rank& rank) {
         return static_cast<Time>(std::llround(static_cast<double>(kernel) * rank.kernel_factor));
+    }
+
+    /// Of the kernel that rank r was just launched to: what fell into the end of the kernel before it.
+    [[nodiscard]] Time saved_in_chain(std::size_t r) const {
+        const std::size_t index = ranks_[r].next;
+        if (!ranks_[r].in_graph || index == 0 || operations_[index - 1].collective || !behind_in_graph_) return 0;
+        return std::min({operations_[index].fixed, operations_[index].kernel, from_us(host_.chain_saving_us)});
     }
 
     void wait_for_device(Rank& rank, Time end) const {
@@ -111,6 +118,7 @@ class Pass {
 
     /// The time at which the operation may start; `ready`: what it waits for on the device has ended.
     Time launch(Rank& rank, const PricedOperation& operation, Time ready) {
+        behind_in_graph_ = rank.in_graph;
         if (operation.fused) return ready;
         const bool eager = mode_ == LaunchMode::eager ||
                            (mode_ == LaunchMode::piecewise && operation.eager_piece);
@@ -160,6 +168,7 @@ class Pass {
     Engine engine_;
     std::vector<Rank> ranks_;
     std::size_t arrived_ = 0;
+    bool behind_in_graph_ = false;  ///< the operation launched last goes on in a graph
     PassTimes result_;
 };
 

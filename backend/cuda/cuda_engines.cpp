@@ -9,7 +9,9 @@
 #include "backend/cpu/model_weights.h"
 #include "backend/cuda/ceilings.h"
 #include "backend/cuda/chain_cycle.h"
+#include "backend/cuda/check.h"
 #include "backend/cuda/engine.h"
+#include "backend/cuda/launch_costs.h"
 
 namespace draftboard::backend::cuda {
 
@@ -90,9 +92,19 @@ class CudaEngines final : public EngineFactory {
         const bool graphs =
             modes.decode == LaunchMode::full && modes.verify == LaunchMode::full && modes.draft == LaunchMode::full;
         if (!settings_.fused_cycles || target_ == nullptr || !graphs) return std::unique_ptr<FusedCycle>();
-        auto made = ChainCycle::create(*target_, drafter_, steps);
+        auto made = ChainCycle::create(*target_, steps > 0 ? drafter_ : nullptr, steps);
         if (!made) return tl::unexpected(made.error());
         return std::unique_ptr<FusedCycle>(std::move(*made));
+    }
+    Expected<model::Json> device_costs() override {
+        if (group_ == nullptr) return model::fail(model::ErrorCode::invalid_input, "no engine was made yet", "device costs");
+        model::Json json;
+        auto measured = group_->run([&](int rank) -> Expected<void> {
+            if (rank == 0) json = costs_of_device();
+            return {};
+        });
+        if (!measured) return tl::unexpected(measured.error());
+        return json;
     }
     double read_ceiling_gb_per_s() override {
         double rate = 0;
@@ -166,6 +178,43 @@ class CudaEngines final : public EngineFactory {
         if (!made) return tl::unexpected(made.error());
         drafter_ = made->get();
         return std::move(*made);
+    }
+    /// The current device's; see launch_costs.h for the terms.
+    [[nodiscard]] static model::Json costs_of_device() {
+        int device = 0;
+        cudaDeviceProp properties{};
+        check(cudaGetDevice(&device), "device");
+        check(cudaGetDeviceProperties(&properties, device), "device");
+        int driver = 0;
+        int runtime = 0;
+        check(cudaDriverGetVersion(&driver), "driver");
+        check(cudaRuntimeGetVersion(&runtime), "runtime");
+        const LaunchCosts costs = measure_launch_costs();
+        const MemoryRates memory = measure_memory();
+        return {{"format", "draftboard.device_costs"},
+                {"version", 1},
+                {"gpu", properties.name},
+                {"compute_capability", fmt::format("{}.{}", properties.major, properties.minor)},
+                {"memory_bytes", properties.totalGlobalMem},
+                {"l2_bytes", properties.l2CacheSize},
+                {"multiprocessors", properties.multiProcessorCount},
+                {"driver", driver},
+                {"runtime", runtime},
+                {"eager_launch_us", costs.eager_launch_us},
+                {"graph_launch_us", costs.graph_launch_us},
+                {"kernel_gap_us", costs.kernel_gap_us},
+                {"stream_gap_us", costs.stream_gap_us},
+                {"launch_latency_us", costs.launch_latency_us},
+                {"sync_us", costs.sync_us},
+                {"round_trip_us", costs.round_trip_us},
+                {"read_back_us", costs.read_back_us},
+                {"event_us", costs.event_us},
+                {"event_kernel_us", costs.event_kernel_us},
+                {"event_stream_us", costs.event_stream_us},
+                {"to_device_gb_s", costs.to_device_gb_s},
+                {"to_host_gb_s", costs.to_host_gb_s},
+                {"memory_read_gb_s", memory.read_gb_per_s},
+                {"memory_copy_gb_s", memory.copy_gb_per_s}};
     }
     [[nodiscard]] static std::string gpu_name() {
         cudaDeviceProp properties{};

@@ -56,10 +56,10 @@ double true_us(const model::Operation& operation) {
     return operation.role == "moe.combine" ? 0.6 + work.bytes / 8e3 : 0.2 + work.bytes / 16e3;
 }
 
-std::vector<CpuMeasuredPass> synthetic_passes(int ranks, double skew_us) {
-    std::vector<CpuMeasuredPass> passes;
+std::vector<EngineMeasuredPass> synthetic_passes(int ranks, double skew_us) {
+    std::vector<EngineMeasuredPass> passes;
     for (const int m : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64}) {
-        CpuMeasuredPass pass;
+        EngineMeasuredPass pass;
         pass.key = {"synthetic", ranks, model::Pass::verify, 1, m, 64};
         pass.plan.pass = model::Pass::verify;
         for (const int width : {64, 256, 512}) {
@@ -94,7 +94,7 @@ TEST(CpuFit, Recovers_the_constants_of_a_machine_that_follows_the_formula) {
     auto passes = synthetic_passes(1, 0);
     const auto two = synthetic_passes(2, 0.8);
     passes.insert(passes.end(), two.begin(), two.end());
-    CpuMeasurements measurements;
+    EngineMeasurements measurements;
     for (std::int64_t bytes = 256; bytes <= 1 << 20; bytes *= 4) {
         const double kb = static_cast<double>(bytes) * 1e-3;
         measurements.collectives.push_back({model::OperationKind::all_reduce, false, 2, bytes, 0.1 + 2 * 0.25 + kb / 5});
@@ -108,7 +108,7 @@ TEST(CpuFit, Recovers_the_constants_of_a_machine_that_follows_the_formula) {
     const auto fit = fit_cpu(passes, measurements, core());
     ASSERT_TRUE(fit) << fit.error().to_text();
     const sim::KernelModel model(core(), kernels_for_ranks(fit->kernels, 1), {});
-    const std::vector<CpuMeasuredPass> alone = synthetic_passes(1, 0);
+    const std::vector<EngineMeasuredPass> alone = synthetic_passes(1, 0);
     for (const model::Operation& operation : alone[7].plan.operations) {
         EXPECT_NEAR(model.time(operation).us / true_us(operation), 1, 0.03) << operation.role << " " << operation.n;
     }
@@ -130,10 +130,10 @@ TEST(CpuFit, Recovers_the_constants_of_a_machine_that_follows_the_formula) {
 }
 
 /// The same passes as a drafter's further steps would have them: weights at twice the bandwidth.
-std::vector<CpuMeasuredPass> warm_passes(model::Pass pass) {
-    std::vector<CpuMeasuredPass> passes;
+std::vector<EngineMeasuredPass> warm_passes(model::Pass pass) {
+    std::vector<EngineMeasuredPass> passes;
     for (const int m : {1, 4, 16}) {
-        CpuMeasuredPass one;
+        EngineMeasuredPass one;
         one.key = {"synthetic/drafter", 1, pass, 1, m, 64};
         one.plan.pass = pass;
         for (const int width : {64, 256, 512}) {
@@ -160,7 +160,7 @@ TEST(CpuFit, Prices_a_drafters_further_steps_by_entries_of_their_own_and_leaves_
     const sim::KernelModel cold_without(core(), kernels_for_ranks(without->kernels, 1), {});
     const sim::KernelModel cold(core(), kernels_for_ranks(fit->kernels, 1), {});
     const sim::KernelModel near(core(), kernels_for_ranks(fit->kernels, 1, model::Pass::draft), {});
-    for (const CpuMeasuredPass& pass : warm) {
+    for (const EngineMeasuredPass& pass : warm) {
         const model::Operation& operation = pass.plan.operations[1];
         EXPECT_DOUBLE_EQ(cold.time(operation).us, cold_without.time(operation).us);
         EXPECT_NEAR(near.time(operation, sim::near_share(pass.plan, core().l2_bytes)).us / pass.us[1], 1, 0.05) << operation.m;
@@ -172,9 +172,9 @@ TEST(CpuFit, Finds_the_near_bandwidth_of_plain_steps_that_fit_a_near_cache_to_di
     // 20 GB/s far, 60 GB/s near; passes of one row over 1 to 4 MB, the cache holds 1 MiB: shares 1 to 0.02.
     auto passes = synthetic_passes(1, 0);
     const double cache = core().l2_bytes;
-    std::vector<CpuMeasuredPass> plain;
+    std::vector<EngineMeasuredPass> plain;
     for (const int copies : {4, 5, 6, 8, 12, 16}) {
-        CpuMeasuredPass one;
+        EngineMeasuredPass one;
         one.key = {"synthetic", 1, model::Pass::decode, 1, 1, 64};
         one.plan.pass = model::Pass::decode;
         for (int i = 0; i < copies; ++i) one.plan.operations.push_back(gemm("attention.o_proj", 1, 512, 256));
@@ -191,7 +191,7 @@ TEST(CpuFit, Finds_the_near_bandwidth_of_plain_steps_that_fit_a_near_cache_to_di
     const auto fit = fit_cpu(passes, {}, core());
     ASSERT_TRUE(fit);
     const sim::KernelModel near(core(), kernels_for_ranks(fit->kernels, 1, model::Pass::decode), {});
-    for (const CpuMeasuredPass& pass : plain) {
+    for (const EngineMeasuredPass& pass : plain) {
         const double predicted = near.time(pass.plan.operations[0], sim::near_share(pass.plan, cache)).us;
         EXPECT_NEAR(predicted / pass.us[0], 1, 0.04) << pass.plan.operations.size();
     }
@@ -201,7 +201,7 @@ TEST(CpuFit, Finds_the_near_bandwidth_of_plain_steps_that_fit_a_near_cache_to_di
 TEST(CpuFit, An_operations_interval_holds_what_its_corrections_miss_and_what_another_run_differs) {
     // Equal sizes: corrections by m meet every row, so what is left of the error is the noise of 10 %.
     auto passes = synthetic_passes(1, 0);
-    for (CpuMeasuredPass& pass : passes) pass.noise.assign(pass.us.size(), 0.1);
+    for (EngineMeasuredPass& pass : passes) pass.noise.assign(pass.us.size(), 0.1);
     const auto fit = fit_cpu(passes, {}, core());
     ASSERT_TRUE(fit);
     const auto quiet = fit_cpu(synthetic_passes(1, 0), {}, core());
@@ -216,7 +216,7 @@ TEST(CpuFit, An_operations_interval_holds_what_its_corrections_miss_and_what_ano
 TEST(CpuFit, The_noise_of_an_operation_is_what_its_later_samples_differ_from_its_earlier_ones) {
     model::Plan plan;
     plan.operations = {gemm("attention.o_proj", 1, 64, 64)};
-    CpuPassSamples samples;
+    EnginePassSamples samples;
     samples.operation_us = {{10, 10, 10, 11, 11, 11}};
     samples.wait_us = {{}};
     const auto pass = measured_pass({}, samples, plan);
@@ -227,7 +227,7 @@ TEST(CpuFit, The_noise_of_an_operation_is_what_its_later_samples_differ_from_its
 
 TEST(CpuFit, Run_noise_is_what_one_median_differs_from_the_next) {
     auto passes = synthetic_passes(1, 0);
-    for (CpuMeasuredPass& pass : passes) {
+    for (EngineMeasuredPass& pass : passes) {
         pass.early_us = 100;
         pass.late_us = 110;
     }
@@ -243,7 +243,7 @@ TEST(CpuFit, Experts_that_were_counted_replace_those_that_were_expected) {
     experts.distinct_experts = 10;
     experts.weight_bytes = 1000;
     plan.operations = {experts};
-    CpuPassSamples samples;
+    EnginePassSamples samples;
     samples.total_us = {5, 4, 6};
     samples.operation_us = {{3, 1, 2}};
     samples.wait_us = {{}};
@@ -259,15 +259,15 @@ TEST(CpuFit, Experts_that_were_counted_replace_those_that_were_expected) {
 
 TEST(CpuFit, Refuses_to_fit_nothing) { EXPECT_FALSE(fit_cpu({}, {}, core())); }
 
-TEST(CpuProgress, Comes_back_from_its_file_with_all_that_was_done) {
-    CpuProgress progress;
+TEST(EngineProgress, Comes_back_from_its_file_with_all_that_was_done) {
+    EngineProgress progress;
     progress.settings = "models tiny ranks 1,2";
     progress.done = {"machine", "round 1"};
     progress.measurements.facts.cores = 2;
     progress.measurements.ceilings = {10, 20, 30, 2, 15, 25, 55};
     progress.measurements.clock_us = 0.02;
     progress.measurements.team_start_us = {{1, 0.1}, {2, 1.5}};
-    CpuPassSamples& samples = progress.measurements.passes[{"tiny/drafter", 2, model::Pass::draft_extend, 4, 3, 64}];
+    EnginePassSamples& samples = progress.measurements.passes[{"tiny/drafter", 2, model::Pass::draft_extend, 4, 3, 64}];
     samples.total_us = {12.5, 13};
     samples.context = {64, 66};
     samples.operation_us = {{1, 2}, {3, 4}};
@@ -277,16 +277,16 @@ TEST(CpuProgress, Comes_back_from_its_file_with_all_that_was_done) {
     progress.measurements.collectives = {{model::OperationKind::all_gather, false, 2, 4096, 1.25}};
     progress.measurements.hosts = {{"tiny eagle3 x3 b1", 2, 1, true, 3, 7.5, 900}};
     const std::string text = to_json(progress).dump();
-    const auto read = parse_cpu_progress(text, "here.json.partial");
+    const auto read = parse_engine_progress(text, "here.json.partial");
     ASSERT_TRUE(read) << read.error().to_text();
     EXPECT_EQ(to_json(*read).dump(), text);
     EXPECT_TRUE(read->is_done("round 1"));
     EXPECT_FALSE(read->is_done("round 2"));
 }
 
-TEST(CpuProgress, Refuses_files_that_lie) {
-    EXPECT_FALSE(parse_cpu_progress("{}", "x"));
-    EXPECT_FALSE(parse_cpu_progress(R"({"format": "draftboard.cpu_measurements", "version": 1, "settings": "", "done": [],
+TEST(EngineProgress, Refuses_files_that_lie) {
+    EXPECT_FALSE(parse_engine_progress("{}", "x"));
+    EXPECT_FALSE(parse_engine_progress(R"({"format": "draftboard.engine_measurements", "version": 1, "settings": "", "done": [],
         "machine": {"cores": 0}, "ceilings": {}, "clock_us": -1, "team_start_us": [], "passes": [], "collectives": [], "hosts": []})", "x"));
 }
 

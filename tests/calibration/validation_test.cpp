@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibration/validation.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -8,8 +9,10 @@
 
 #include "calibration/configuration_run.h"
 #include "calibration/cpu_texts.h"
+#include "calibration/cuda_calibration.h"
 #include "calibration/parity_plot.h"
 #include "calibration/validation_report.h"
+#include "model/machine_json.h"
 
 namespace draftboard::calibration {
 namespace {
@@ -131,6 +134,33 @@ TEST(Suite, The_shipped_ones_hold_out_half_of_their_configurations) {
         for (const SuiteConfiguration& one : suite->configurations) held_out += one.held_out ? 1 : 0;
         // the quick suite follows the quick calibration, which measures less: it holds out what that leaves
         EXPECT_GE(held_out, least >= 24 ? (suite->configurations.size() + 1) / 2 : 3u);
+    }
+}
+
+TEST(Suite, Of_GPUs_name_their_machine_and_hold_out_shapes_that_no_calibration_measures) {
+    CudaCalibrationOptions measured;  // the widest grid
+    for (const char* name : {"h200-1", "h200-2-nvlink", "h200-2-p2p-off"}) {
+        const auto suite = find_suite(name, DRAFTBOARD_SOURCE_DIR "/data");
+        ASSERT_TRUE(suite) << suite.error().to_text();
+        EXPECT_EQ(suite->device, "cuda");
+        EXPECT_EQ(suite->peer_access, std::string_view(name) != "h200-2-p2p-off");
+        const auto machine = model::find_machine(suite->machine, DRAFTBOARD_SOURCE_DIR "/data", "");
+        ASSERT_TRUE(machine) << machine.error().to_text();
+        int held_out = 0;
+        for (const SuiteConfiguration& one : suite->configurations) {
+            EXPECT_LE(one.ranks, static_cast<int>(machine->gpus().size()));
+            if (one.random_weights) {
+                const auto model = random_model(one.model, one.layers, one.tensor_rank_of, DRAFTBOARD_SOURCE_DIR "/data");
+                ASSERT_TRUE(model) << model.error().to_text();
+                EXPECT_EQ(model->name, one.model_label());  // measured shapes go by this name
+            }
+            if (!one.held_out) continue;
+            ++held_out;
+            const auto has = [](const std::vector<int>& list, int value) { return std::find(list.begin(), list.end(), value) != list.end(); };
+            const bool width = one.verify_tokens() == 1 || has(measured.tokens, one.verify_tokens());
+            EXPECT_FALSE(width && has(measured.sequences, one.batch)) << one.name();
+        }
+        EXPECT_GT(held_out, static_cast<int>(suite->configurations.size()) / 3);
     }
 }
 

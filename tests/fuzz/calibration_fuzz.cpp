@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "calibration/calibration.h"
-#include "calibration/cpu_measurements.h"
+#include "calibration/engine_measurements.h"
 #include "calibration/cpu_terms.h"
 
 using namespace draftboard;
@@ -44,8 +44,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             }
         }
     }
-    if (const auto read = calibration::parse_cpu_progress(text, "fuzz.json.partial")) {
-        require(calibration::parse_cpu_progress(to_json(*read).dump(-1, ' ', false, model::Json::error_handler_t::replace), "again").has_value());
+    if (const auto read = calibration::parse_engine_progress(text, "fuzz.json.partial")) {
+        require(calibration::parse_engine_progress(to_json(*read).dump(-1, ' ', false, model::Json::error_handler_t::replace), "again").has_value());
     }
     if (const auto read = calibration::parse_kernel_measurements(text, "fuzz.csv", {"gpu"})) {
         for (const auto& row : read->rows) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "calibration/cpu_measurements.h"
+#include "calibration/engine_measurements.h"
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@ using model::Pass;
 
 namespace {
 
-constexpr const char* kFormat = "draftboard.cpu_measurements";
+constexpr const char* kFormat = "draftboard.engine_measurements";
 constexpr std::size_t kMaxEntries = 1 << 16;
 constexpr std::size_t kMaxOperations = 1 << 16;
 constexpr double kMaxUs = 1e12;
@@ -83,7 +83,7 @@ std::optional<Pass> pass_from_name(std::string_view name) {
     return std::nullopt;
 }
 
-void read_passes(const JsonReader& list, CpuMeasurements& measurements) {
+void read_passes(const JsonReader& list, EngineMeasurements& measurements) {
     const std::size_t count = list.size();
     if (count > kMaxEntries) {
         list.problem("", "has too many passes");
@@ -92,16 +92,17 @@ void read_passes(const JsonReader& list, CpuMeasurements& measurements) {
     for (std::size_t i = 0; i < count; ++i) {
         const JsonReader entry = list.at(i);
         if (!entry.expect_object()) return;
-        CpuPassKey key;
+        EnginePassKey key;
         key.model = entry.string("model");
         key.ranks = static_cast<int>(entry.integer("ranks", 1, 1024));
+        key.launch = entry.string_or("launch", "");
         const auto pass = pass_from_name(entry.string("pass"));
         if (!pass) entry.problem("pass", "is no pass");
         key.pass = pass.value_or(Pass::decode);
         key.sequences = static_cast<int>(entry.integer("sequences", 1, 1 << 20));
         key.tokens = static_cast<int>(entry.integer("tokens", 1, 1 << 20));
         key.context = static_cast<int>(entry.integer("context", 0, 1 << 30));
-        CpuPassSamples samples;
+        EnginePassSamples samples;
         samples.total_us = floats(entry, "total_us");
         samples.context = floats(entry, "contexts");
         samples.operation_us = lists(entry, "operation_us");
@@ -113,11 +114,11 @@ void read_passes(const JsonReader& list, CpuMeasurements& measurements) {
     }
 }
 
-void read_collectives(const JsonReader& list, CpuMeasurements& measurements) {
+void read_collectives(const JsonReader& list, EngineMeasurements& measurements) {
     for (std::size_t i = 0; i < std::min(list.size(), kMaxEntries); ++i) {
         const JsonReader entry = list.at(i);
         if (!entry.expect_object()) return;
-        CpuCollectiveSample sample;
+        EngineCollectiveSample sample;
         sample.operation = entry.string("operation") == "all_gather" ? OperationKind::all_gather : OperationKind::all_reduce;
         sample.ring = entry.boolean_or("ring", false);
         sample.ranks = static_cast<int>(entry.integer("ranks", 2, 1024));
@@ -127,11 +128,11 @@ void read_collectives(const JsonReader& list, CpuMeasurements& measurements) {
     }
 }
 
-void read_hosts(const JsonReader& list, CpuMeasurements& measurements) {
+void read_hosts(const JsonReader& list, EngineMeasurements& measurements) {
     for (std::size_t i = 0; i < std::min(list.size(), kMaxEntries); ++i) {
         const JsonReader entry = list.at(i);
         if (!entry.expect_object()) return;
-        CpuHostSample sample;
+        EngineHostSample sample;
         sample.configuration = entry.string("configuration");
         sample.ranks = static_cast<int>(entry.integer("ranks", 1, 1024));
         sample.sequences = static_cast<int>(entry.integer("sequences", 1, 1 << 20));
@@ -140,6 +141,26 @@ void read_hosts(const JsonReader& list, CpuMeasurements& measurements) {
         sample.us = entry.number("us", -kMaxUs, kMaxUs);
         sample.cycle_us = entry.number("cycle_us", 0, kMaxUs);
         measurements.hosts.push_back(std::move(sample));
+    }
+}
+
+void read_cycles(const JsonReader& list, EngineMeasurements& measurements) {
+    for (std::size_t i = 0; i < std::min(list.size(), kMaxEntries); ++i) {
+        const JsonReader entry = list.at(i);
+        if (!entry.expect_object()) return;
+        EngineCycleSample sample;
+        sample.model = entry.string("model");
+        sample.ranks = static_cast<int>(entry.integer("ranks", 1, 1024));
+        sample.launch = entry.string("launch");
+        sample.method = entry.string("method");
+        sample.steps = static_cast<int>(entry.integer_or("steps", 0, 0, 4096));
+        sample.sequences = static_cast<int>(entry.integer("sequences", 1, 1 << 20));
+        sample.context = entry.number("context", 0, kMaxUs);
+        sample.cycle_us = entry.number("cycle_us", 0, kMaxUs);
+        sample.draft_us = entry.number_or("draft_us", 0, 0, kMaxUs);
+        sample.verify_us = entry.number_or("verify_us", 0, 0, kMaxUs);
+        sample.cycles = entry.number_or("cycles", 0, 0, kMaxUs);
+        measurements.cycles.push_back(std::move(sample));
     }
 }
 
@@ -155,13 +176,16 @@ double median_of(std::vector<double> samples) {
 
 double median_of(const std::vector<float>& samples) { return median_of(std::vector<double>(samples.begin(), samples.end())); }
 
-bool CpuProgress::is_done(const std::string& step) const { return std::find(done.begin(), done.end(), step) != done.end(); }
+bool EngineProgress::is_done(const std::string& step) const { return std::find(done.begin(), done.end(), step) != done.end(); }
 
-Json to_json(const CpuProgress& progress) {
-    const CpuMeasurements& m = progress.measurements;
+Json to_json(const EngineProgress& progress) {
+    const EngineMeasurements& m = progress.measurements;
     Json json = {{"format", kFormat}, {"version", 1}, {"settings", progress.settings}, {"done", progress.done}};
-    json["machine"] = to_json(m.facts);
-    json["ceilings"] = to_json(m.ceilings);
+    if (!progress.failed.empty()) json["failed"] = progress.failed;
+    if (m.ceilings.memory_gb_s > 0) {  // a CPU's
+        json["machine"] = to_json(m.facts);
+        json["ceilings"] = to_json(m.ceilings);
+    }
     json["clock_us"] = m.clock_us;
     json["team_start_us"] = Json::array();
     for (const auto& [ranks, us] : m.team_start_us) json["team_start_us"].push_back({{"ranks", ranks}, {"us", us}});
@@ -169,6 +193,7 @@ Json to_json(const CpuProgress& progress) {
     for (const auto& [key, samples] : m.passes) {
         json["passes"].push_back({{"model", key.model},
                                   {"ranks", key.ranks},
+                                  {"launch", key.launch},
                                   {"pass", to_name(key.pass)},
                                   {"sequences", key.sequences},
                                   {"tokens", key.tokens},
@@ -181,7 +206,7 @@ Json to_json(const CpuProgress& progress) {
                                   {"expert_rounds", samples.expert_rounds}});
     }
     json["collectives"] = Json::array();
-    for (const CpuCollectiveSample& sample : m.collectives) {
+    for (const EngineCollectiveSample& sample : m.collectives) {
         json["collectives"].push_back({{"operation", to_name(sample.operation)},
                                        {"ring", sample.ring},
                                        {"ranks", sample.ranks},
@@ -189,7 +214,7 @@ Json to_json(const CpuProgress& progress) {
                                        {"us", sample.us}});
     }
     json["hosts"] = Json::array();
-    for (const CpuHostSample& sample : m.hosts) {
+    for (const EngineHostSample& sample : m.hosts) {
         json["hosts"].push_back({{"configuration", sample.configuration},
                                  {"ranks", sample.ranks},
                                  {"sequences", sample.sequences},
@@ -198,22 +223,35 @@ Json to_json(const CpuProgress& progress) {
                                  {"us", sample.us},
                                  {"cycle_us", sample.cycle_us}});
     }
+    if (m.cycles.empty() && m.gpu.is_null() && m.device_costs.is_null()) return json;  // a CPU's
+    json["gpu"] = m.gpu;
+    json["device_costs"] = m.device_costs;
+    json["cycles"] = Json::array();
+    for (const EngineCycleSample& sample : m.cycles) {
+        json["cycles"].push_back({{"model", sample.model}, {"ranks", sample.ranks}, {"launch", sample.launch},
+                                  {"method", sample.method}, {"steps", sample.steps}, {"sequences", sample.sequences},
+                                  {"context", sample.context}, {"cycle_us", sample.cycle_us}, {"draft_us", sample.draft_us},
+                                  {"verify_us", sample.verify_us}, {"cycles", sample.cycles}});
+    }
     return json;
 }
 
-Expected<CpuProgress> parse_cpu_progress(std::string_view text, const std::string& name) {
+Expected<EngineProgress> parse_engine_progress(std::string_view text, const std::string& name) {
     const auto json = model::parse_json(text, name);
     if (!json) return tl::unexpected(json.error());
     std::vector<model::Problem> problems;
     const JsonReader reader(*json, problems);
-    CpuProgress progress;
+    EngineProgress progress;
     if (reader.expect_object()) {
         reader.expect_format(kFormat, 1);
         progress.settings = reader.string("settings");
         progress.done = reader.strings_or("done");
-        CpuMeasurements& m = progress.measurements;
-        m.facts = cpu_facts_from_json(reader.at("machine"));
-        m.ceilings = cpu_ceilings_from_json(reader.at("ceilings"));
+        progress.failed = reader.strings_or("failed");
+        EngineMeasurements& m = progress.measurements;
+        if (reader.has("machine")) {
+            m.facts = cpu_facts_from_json(reader.at("machine"));
+            m.ceilings = cpu_ceilings_from_json(reader.at("ceilings"));
+        }
         m.clock_us = reader.number("clock_us", 0, 1e3);
         const JsonReader starts = reader.at("team_start_us");
         for (std::size_t i = 0; i < std::min(starts.size(), kMaxEntries); ++i) {
@@ -224,6 +262,9 @@ Expected<CpuProgress> parse_cpu_progress(std::string_view text, const std::strin
         read_passes(reader.at("passes"), m);
         read_collectives(reader.at("collectives"), m);
         read_hosts(reader.at("hosts"), m);
+        if (reader.has("gpu")) m.gpu = reader.at("gpu").value();
+        if (reader.has("device_costs")) m.device_costs = reader.at("device_costs").value();
+        if (reader.has("cycles")) read_cycles(reader.at("cycles"), m);
     }
     if (!problems.empty()) return tl::unexpected(to_error(problems, name));
     return progress;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "calibration/cpu_session.h"
+#include "calibration/engine_session.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -20,58 +20,33 @@ namespace {
 constexpr int kPrefillRows = 256;
 constexpr double kDrift = 0.15;       // a context that has grown by more is filled again
 constexpr std::size_t kLeastSamples = 3;
-/// Cycles of a shape before any is kept. A wider shape, another model or another copy of the weights has had the caches: it
-/// takes some cycles until the experts that text goes to lie in the last-level cache again, as they do in steady decoding
-/// (the first three cycles of two rows took 600 us where the next took 250).
-constexpr int kWarmCycles = 8;
 /// Cycles of the widest shape when a round begins: the other models and ranks have had the caches meanwhile. Without them the
 /// first shape of each round, two rows on a short text, was measured a fifth slower than its neighbours.
 constexpr int kArrivalCycles = 24;
 /// Draft passes of one width in a row: a chain of four drafts has as many beyond its first pass, and each finds more of the
 /// drafter in a near cache.
 constexpr int kDraftSteps = 3;
-constexpr int kSteadyCycles = 4;      // of one shape, in each of the two ways
 constexpr int kCountEvery = 4;        // rounds between counts of experts
 constexpr int kDriftRows = 48;        // or by this many rows, where it is short
 
-std::string without_slash(std::string path) {
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
-    return path;
-}
-
 }  // namespace
 
-std::string model_name(const std::string& folder) { return std::filesystem::path(without_slash(folder)).filename().string(); }
-
-Expected<backend::DraftMethod> default_draft_method(const std::string& folder) {
-    std::error_code ec;
-    if (std::filesystem::exists(without_slash(folder) + "-eagle3/config.json", ec)) return backend::DraftMethod::eagle3;
-    auto checkpoint = backend::Checkpoint::open(folder);
-    if (!checkpoint) return tl::unexpected(checkpoint.error());
-    const auto architecture = checkpoint->architecture();
-    if (!architecture) return tl::unexpected(architecture.error());
-    return architecture->mtp.empty() ? backend::DraftMethod::none : backend::DraftMethod::mtp;
-}
-
-Expected<CpuSession> CpuSession::open(CpuSessionOptions options, std::vector<std::vector<int>> texts) {
+Expected<EngineSession> EngineSession::open(EngineSessionOptions options, std::vector<std::vector<int>> texts) {
+    const std::string& name = options.model.name;
     const auto empty = [](const std::vector<int>& list) { return list.empty() || *std::min_element(list.begin(), list.end()) < 1; };
     if (texts.empty() || std::any_of(texts.begin(), texts.end(), [](const auto& text) { return text.size() < 2; }) ||
         empty(options.contexts) || empty(options.sequences) || empty(options.tokens) || empty(options.branches)) {
-        return model::fail(model::ErrorCode::invalid_input, "a session needs texts, contexts, batch sizes and widths", options.folder,
+        return model::fail(model::ErrorCode::invalid_input, "a session needs texts, contexts, batch sizes and widths", name,
                            "give positive numbers and texts of at least two tokens");
     }
-    const auto method = default_draft_method(options.folder);
-    if (!method) return tl::unexpected(method.error());
-    CpuSession session;
+    EngineSession session;
     session.most_sequences_ = *std::max_element(options.sequences.begin(), options.sequences.end());
     const int widest = std::max(2, *std::max_element(options.tokens.begin(), options.tokens.end()));
     const int longest = *std::max_element(options.contexts.begin(), options.contexts.end());
-    backend::InferenceSettings settings;
-    settings.model = options.folder;
-    settings.method = *method;
+    const bool gpu = options.device.is_gpu();
+    backend::InferenceSettings settings = settings_of(options.model, options.device);
     settings.steps = widest - 1;
-    settings.ranks = options.ranks;
-    settings.batch = session.most_sequences_ * static_cast<int>(options.contexts.size());
+    settings.batch = session.most_sequences_ * (gpu ? 1 : static_cast<int>(options.contexts.size()));
     settings.text_length = static_cast<std::int64_t>(longest * (1 + 2 * kDrift)) + 4 * kDriftRows + 8 * widest;
     auto inference = backend::Inference::open(settings);
     if (!inference) return tl::unexpected(inference.error());
@@ -86,12 +61,18 @@ Expected<CpuSession> CpuSession::open(CpuSessionOptions options, std::vector<std
     return session;
 }
 
-int CpuSession::token_at(int slot, std::int64_t position) const {
+int EngineSession::token_at(int slot, std::int64_t position) const {
     const auto& text = texts_[static_cast<std::size_t>(slot) % texts_.size()];
     return text[static_cast<std::size_t>(position) % text.size()];
 }
 
-void CpuSession::take_rows(const std::vector<int>& slots, int tokens, std::int64_t ahead, std::vector<int>& ids) const {
+std::vector<int> EngineSession::text(int slot, int length) const {
+    std::vector<int> tokens;
+    for (int position = 0; position < length; ++position) tokens.push_back(token_at(slot, position));
+    return tokens;
+}
+
+void EngineSession::take_rows(const std::vector<int>& slots, int tokens, std::int64_t ahead, std::vector<int>& ids) const {
     ids.clear();
     for (const int slot : slots) {
         const std::int64_t length = inference_->target().length(slot);
@@ -99,7 +80,7 @@ void CpuSession::take_rows(const std::vector<int>& slots, int tokens, std::int64
     }
 }
 
-void CpuSession::evict() {
+void EngineSession::evict() {
     if (sweep_.empty()) return;
     constexpr std::size_t kLine = 64 / sizeof(float);
     float sum = 0;
@@ -111,7 +92,7 @@ void CpuSession::evict() {
 }
 
 /// Brings slots to their context, target and drafter alike; leaves those that are near it.
-Expected<void> CpuSession::fill(int first_slot, int count, int context) {
+Expected<void> EngineSession::fill(int first_slot, int count, int context) {
     backend::Engine& target = inference_->target();
     backend::Engine* drafter = inference_->drafter_engine();
     for (int slot = first_slot; slot < first_slot + count; ++slot) {
@@ -119,11 +100,16 @@ Expected<void> CpuSession::fill(int first_slot, int count, int context) {
         const bool fits = target.length(slot) >= context && target.length(slot) <= limit &&
                           (drafter == nullptr || (drafter->length(slot) >= context / 2 && drafter->length(slot) <= limit + kDriftRows));
         if (fits) continue;
-        target.clear(slot);
-        if (drafter != nullptr) drafter->clear(slot);
-        for (int done = 0; done < context;) {
+        const bool goes_on = options_.device.is_gpu() && target.length(slot) <= context &&
+                             (drafter == nullptr || drafter->length(slot) >= target.length(slot) / 2);
+        if (!goes_on) {
+            target.clear(slot);
+            if (drafter != nullptr) drafter->clear(slot);
+        }
+        for (int done = static_cast<int>(target.length(slot)); done < context;) {
             Batch batch;
             batch.pass = Pass::prefill;
+            batch.greedy = options_.device.is_gpu();
             batch.sequences = {slot};
             batch.tokens = std::min(kPrefillRows, context - done);
             for (int t = 0; t < batch.tokens; ++t) batch.token_ids.push_back(token_at(slot, done + t));
@@ -143,13 +129,14 @@ Expected<void> CpuSession::fill(int first_slot, int count, int context) {
 
 /// One pass: whole, or with the time of every operation. After it its rows are dropped, or the first `commit_rows` of each
 /// sequence kept. What was disturbed is not kept, unless there is next to nothing yet.
-Expected<void> CpuSession::measure(backend::Engine& engine, Batch& batch, std::span<const int> logits_rows, const Visit& visit,
+Expected<void> EngineSession::measure(backend::Engine& engine, Batch& batch, std::span<const int> logits_rows, const Visit& visit,
                                    int commit_rows) {
     const bool drafter = &engine != &inference_->target();
     backend::ForwardOutput& output = drafter ? draft_output_ : output_;
-    CpuPassKey key;
-    key.model = options_.name + (drafter ? "/drafter" : "");
-    key.ranks = options_.ranks;
+    EnginePassKey key;
+    key.model = options_.model.name + (drafter ? "/drafter" : "");
+    key.ranks = options_.device.ranks;
+    key.launch = options_.launch;
     key.pass = batch.pass;
     key.sequences = static_cast<int>(batch.sequences.size());
     key.tokens = batch.tokens;
@@ -159,6 +146,7 @@ Expected<void> CpuSession::measure(backend::Engine& engine, Batch& batch, std::s
 
     evict();
     profile_.clear();
+    batch.greedy = options_.device.is_gpu();
     if (visit.profiled) engine.set_profile(&profile_);
     const Disturbance disturbance;
     const std::int64_t begin = backend::cpu::now_ns();
@@ -176,7 +164,7 @@ Expected<void> CpuSession::measure(backend::Engine& engine, Batch& batch, std::s
         }
     }
 
-    CpuPassSamples& samples = visit.measurements->passes[key];
+    EnginePassSamples& samples = visit.measurements->passes[key];
     if (!visit.profiled) {
         if (disturbed && samples.total_us.size() >= kLeastSamples) return {};
         samples.total_us.push_back(static_cast<float>(total_us));
@@ -198,8 +186,8 @@ Expected<void> CpuSession::measure(backend::Engine& engine, Batch& batch, std::s
 }
 
 /// Distinct experts of each layer, from one more run of the pass.
-Expected<void> CpuSession::count_experts(backend::Engine& engine, const Batch& batch, std::span<const int> logits_rows,
-                                         CpuPassSamples& samples) {
+Expected<void> EngineSession::count_experts(backend::Engine& engine, const Batch& batch, std::span<const int> logits_rows,
+                                         EnginePassSamples& samples) {
     routing_.clear();
     engine.set_routing_record(&routing_);
     backend::ForwardOutput ignored;
@@ -227,21 +215,23 @@ Expected<void> CpuSession::count_experts(backend::Engine& engine, const Batch& b
     return {};
 }
 
-Expected<void> CpuSession::decode(const Visit& visit, bool after_verify) {
+Expected<void> EngineSession::decode(const Visit& visit, bool after_verify) {
     Batch batch;
     batch.pass = Pass::decode;
     batch.tokens = 1;
     for (int i = 0; i < visit.sequences; ++i) batch.sequences.push_back(visit.first_slot + i);
     take_rows(batch.sequences, 1, 0, batch.token_ids);
+    batch.greedy = options_.device.is_gpu();
     // What the last verify pass left to be moved is moved here, and not in a pass that is measured.
     if (after_verify) return inference_->target().forward(batch, {}, output_);
     return measure(inference_->target(), batch, {}, visit, 0);
 }
 
-Expected<void> CpuSession::cycle(const Visit& visit, int tokens) {
+Expected<void> EngineSession::cycle(const Visit& visit, int tokens) {
     backend::Engine& target = inference_->target();
     backend::Engine* drafter = inference_->drafter_engine();
-    const int kept = std::max(1, tokens / 2);
+    // On a GPU what is kept costs the same, however much it is; little of it keeps the context where it is.
+    const int kept = std::max(1, options_.device.is_gpu() ? std::min(tokens / 2, 2) : tokens / 2);
     Batch batch;
     batch.pass = Pass::verify;
     batch.tokens = tokens;
@@ -282,14 +272,17 @@ Expected<void> CpuSession::cycle(const Visit& visit, int tokens) {
 }
 
 /// Cycles of one shape after one another, as decoding has them: the first shows nobody's caches but the last shape's.
-Expected<void> CpuSession::steady(Visit visit, int tokens) {
-    CpuMeasurements& kept = *visit.measurements;
-    CpuMeasurements ignored;
+Expected<void> EngineSession::steady(Visit visit, int tokens) {
+    EngineMeasurements& kept = *visit.measurements;
+    EngineMeasurements ignored;
     ignored.clock_us = kept.clock_us;
     if (auto ok = fill(visit.first_slot, visit.sequences, visit.context); !ok) return ok;
     for (const bool profiled : {false, true}) {
+        if (profiled && !options_.profiles) break;
         visit.profiled = profiled;
-        for (int i = profiled ? 0 : -kWarmCycles; i < kSteadyCycles; ++i) {
+        // On a GPU a timed pass is a graph of its own, which is made in its first runs.
+        const int warm = profiled && !options_.device.is_gpu() ? 0 : options_.warm_cycles;
+        for (int i = -warm; i < options_.steady_cycles; ++i) {
             visit.measurements = i < 0 ? &ignored : &kept;
             if (auto ok = tokens > 0 ? cycle(visit, tokens) : decode(visit, i < 0); !ok) return ok;
         }
@@ -297,8 +290,8 @@ Expected<void> CpuSession::steady(Visit visit, int tokens) {
     return {};
 }
 
-Expected<void> CpuSession::arrive(double clock_us) {
-    CpuMeasurements ignored;
+Expected<void> EngineSession::arrive(double clock_us) {
+    EngineMeasurements ignored;
     ignored.clock_us = clock_us;
     Visit visit;
     visit.measurements = &ignored;
@@ -311,32 +304,28 @@ Expected<void> CpuSession::arrive(double clock_us) {
     return {};
 }
 
-Expected<void> CpuSession::round(CpuMeasurements& measurements) {
+Expected<void> EngineSession::visit(std::size_t context, int sequences, EngineMeasurements& measurements) {
+    Visit visit;
+    visit.measurements = &measurements;
+    visit.context = options_.contexts[context];
+    visit.first_slot = options_.device.is_gpu() ? 0 : static_cast<int>(context) * most_sequences_;
+    visit.sequences = sequences;
+    for (const int tokens : options_.tokens) {
+        if (sequences * tokens > options_.most_rows) continue;
+        if (auto ok = steady(visit, tokens); !ok) return ok;
+    }
+    return steady(visit, 0);
+}
+
+Expected<void> EngineSession::round(EngineMeasurements& measurements) {
     if (auto ok = arrive(measurements.clock_us); !ok) return ok;
-    for (std::size_t c = 0; c < options_.contexts.size(); ++c) {
-        Visit visit;
-        visit.measurements = &measurements;
-        visit.context = options_.contexts[c];
-        visit.first_slot = static_cast<int>(c) * most_sequences_;
+    for (std::size_t context = 0; context < options_.contexts.size(); ++context) {
         for (const int sequences : options_.sequences) {
-            visit.sequences = sequences;
-            for (const int tokens : options_.tokens) {
-                if (auto ok = steady(visit, tokens); !ok) return ok;
-            }
-            if (auto ok = steady(visit, 0); !ok) return ok;
+            if (auto ok = visit(context, sequences, measurements); !ok) return ok;
         }
     }
     ++rounds_;
     return {};
-}
-
-Expected<model::Plan> CpuSession::plan(const CpuPassKey& key, std::int64_t context) {
-    const bool drafter = key.model.ends_with("/drafter");
-    backend::Engine* engine = drafter ? inference_->drafter_engine() : &inference_->target();
-    if (engine == nullptr) {
-        return model::fail(model::ErrorCode::not_found, "the session has no drafter", key.model);
-    }
-    return engine->plan(key.pass, key.sequences, key.tokens, context);
 }
 
 }  // namespace draftboard::calibration

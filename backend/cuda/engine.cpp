@@ -177,7 +177,9 @@ std::int64_t Engine::fused_columns() const {
 
 std::vector<int> Engine::target_of_draft() const {
     const auto& fusion = ranks_.front()->weights().host().fusion;
-    return fusion ? fusion->target_of_draft : std::vector<int>{};
+    std::vector<int> tokens = fusion ? fusion->target_of_draft : std::vector<int>{};
+    if (!tokens.empty()) tokens.resize(static_cast<std::size_t>(vocabulary()));  // a rank alone has the first ones
+    return tokens;
 }
 
 void Engine::clear(int sequence) {

@@ -69,11 +69,13 @@ struct ResidualNorm {
 void combine_add_norm(const float* expert_outputs, const float* weights, int m, int k, std::int64_t hidden, const float* shared,
                       const float* shared_gate, const float* block, const ResidualNorm& norm, cudaStream_t stream);
 
+/// Whether a router's matrix is bf16 or fp32, small (every row of x reads it again, from L2), and has rows with
+/// can_norm_in_place(). It depends on the matrix alone, so that decoding and verifying score alike.
+[[nodiscard]] bool can_score_few_rows(const DeviceMatrix& router);
 /// scores (m x experts) = the router's matrix times normed rows, for few rows; a row's bits do not depend on m. With norm.weight
 /// the rows are normed first, with `block` added to the stream where it is not null: normed is written, the stream is NOT, so that
-/// combine_add_norm() has to add `block` too. Without it normed is read. False, and nothing done, for formats other than bf16 and
-/// fp32 and rows without can_norm_in_place().
-[[nodiscard]] bool score_few_rows(const ResidualNorm& norm, const float* block, int m, const DeviceMatrix& router, float* scores,
+/// combine_add_norm() has to add `block` too. Without it normed is read. For matrices with can_score_few_rows().
+void score_few_rows(const ResidualNorm& norm, const float* block, int m, const DeviceMatrix& router, float* scores,
                                   cudaStream_t stream);
 
 }  // namespace draftboard::backend::cuda

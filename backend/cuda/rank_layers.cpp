@@ -204,7 +204,8 @@ bool Rank::combine_norms() const {
 
 void Rank::feed_forward_norm() {
     // The router can take the norm along where its block may go on waiting until the experts are combined.
-    norm_waits_ = !norm_done_ && m_ <= kFewRows && role_after(1) == "moe.router_proj" && combine_norms();
+    norm_waits_ = !norm_done_ && m_ <= kFewRows && role_after(1) == "moe.router_proj" && combine_norms() &&
+                  can_score_few_rows(std::get<DeviceMoe>(layer().feed_forward).router);
     if (!norm_waits_) add_norm(norm_of("feed_forward.norm", layer_));
 }
 
@@ -224,13 +225,14 @@ void Rank::down_proj() {
 
 void Rank::router_proj() {
     const DeviceMatrix& router = std::get<DeviceMoe>(layer().feed_forward).router;
-    const NormPlace place = norm_of("feed_forward.norm", layer_);
+    if (m_ > kFewRows || !can_score_few_rows(router)) {
+        dense_->matmul(normed_, m_, width_, router, nullptr, scores_, router.rows, stream_);
+        return;
+    }
     const bool norms = std::exchange(norm_waits_, false);
-    ResidualNorm norm = residual_norm(place);
+    ResidualNorm norm = residual_norm(norm_of("feed_forward.norm", layer_));
     if (!norms) norm.weight = nullptr;
-    if (m_ <= kFewRows && score_few_rows(norm, norms && block_pending_ ? block_ : nullptr, m_, router, scores_, stream_)) return;
-    if (norms) add_norm(place);
-    dense_->matmul(normed_, m_, width_, router, nullptr, scores_, router.rows, stream_);
+    score_few_rows(norm, norms && block_pending_ ? block_ : nullptr, m_, router, scores_, stream_);
 }
 
 void Rank::top_k() {

@@ -16,6 +16,7 @@ namespace {
 constexpr int kExpertsABlock = 4;
 constexpr int kThreadsAnExpert = kNormThreads / kExpertsABlock;
 constexpr int kWarpsAnExpert = kThreadsAnExpert / 32;
+constexpr std::int64_t kSmallBytes = 1 << 20;  ///< 128 experts of 2048 bf16 numbers are half of it, 384 of 7168 six times as much
 constexpr int kHeldUnits = 8;  ///< of eight columns, a thread: read before the predecessor has ended
 
 struct RouterWork {
@@ -97,14 +98,17 @@ __global__ void __launch_bounds__(kNormThreads) router_kernel(const __grid_const
 
 }  // namespace
 
-bool score_few_rows(const ResidualNorm& norm, const float* block, int m, const DeviceMatrix& router, float* scores,
-                    cudaStream_t stream) {
+bool can_score_few_rows(const DeviceMatrix& router) {
     const bool plain = router.format == Stored::bf16 || router.format == Stored::fp32;
-    if (m <= 0 || !plain || !can_norm_in_place(router.columns)) return false;
+    return plain && router.rows * router.row_bytes <= kSmallBytes && can_norm_in_place(router.columns);
+}
+
+void score_few_rows(const ResidualNorm& norm, const float* block, int m, const DeviceMatrix& router, float* scores,
+                    cudaStream_t stream) {
+    if (m <= 0) return;
     const dim3 grid(static_cast<unsigned>((router.rows + kExpertsABlock - 1) / kExpertsABlock), static_cast<unsigned>(m));
     launch_ahead("router_kernel", router.format == Stored::bf16 ? router_kernel<Stored::bf16> : router_kernel<Stored::fp32>, grid,
                  kNormThreads, static_cast<std::size_t>(router.columns) * 4, stream, RouterWork{norm, block, router, scores});
-    return true;
 }
 
 }  // namespace draftboard::backend::cuda

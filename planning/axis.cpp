@@ -33,30 +33,6 @@ bool whole(double value) { return value == std::floor(value) && std::abs(value) 
 /// Twelve digits: 0.1 + 2 * 0.1 is written 0.3.
 std::string to_text(double value) { return whole(value) ? fmt::format("{:.0f}", value) : fmt::format("{:.12g}", value); }
 
-/// At commas that stand outside of brackets, braces and quotes.
-std::vector<std::string> split_list(std::string_view text) {
-    std::vector<std::string> parts(1);
-    int depth = 0;
-    bool quoted = false;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (quoted && c == '\\' && i + 1 < text.size()) {
-            parts.back() += c;
-            parts.back() += text[++i];
-            continue;
-        }
-        if (c == '"') quoted = !quoted;
-        if (!quoted && (c == '[' || c == '{')) ++depth;
-        if (!quoted && (c == ']' || c == '}')) --depth;
-        if (c == ',' && !quoted && depth == 0) {
-            parts.emplace_back();
-        } else {
-            parts.back() += c;
-        }
-    }
-    return parts;
-}
-
 /// a..b, and what stands behind a colon.
 struct Range {
     double low = 0;
@@ -105,6 +81,29 @@ model::Expected<std::vector<std::string>> values_of(const Range& range, std::str
 }
 
 }  // namespace
+
+std::vector<std::string> split_list(std::string_view text) {
+    std::vector<std::string> parts(1);
+    int depth = 0;
+    bool quoted = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (quoted && c == '\\' && i + 1 < text.size()) {
+            parts.back() += c;
+            parts.back() += text[++i];
+            continue;
+        }
+        if (c == '"') quoted = !quoted;
+        if (!quoted && (c == '[' || c == '{')) ++depth;
+        if (!quoted && (c == ']' || c == '}')) --depth;
+        if (c == ',' && !quoted && depth == 0) {
+            parts.emplace_back();
+        } else {
+            parts.back() += c;
+        }
+    }
+    return parts;
+}
 
 std::string Axis::at(double u) const {
     if (continuous()) return fmt::format("{:.9g}", low + (high - low) * u);

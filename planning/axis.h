@@ -33,6 +33,9 @@ struct Axis {
     [[nodiscard]] std::string at(double u) const;
 };
 
+/// At commas that stand outside of brackets, braces and quotes.
+[[nodiscard]] std::vector<std::string> split_list(std::string_view text);
+
 [[nodiscard]] model::Expected<Axis> parse_axis(std::string_view text);
 
 }  // namespace draftboard::planning

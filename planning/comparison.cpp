@@ -195,6 +195,7 @@ Json comparison_json(const Comparison& comparison) {
                                       {"sigma", duel.sigma},
                                       {"sigma_times", duel.sigma_times},
                                       {"sigma_length", duel.sigma_length},
+                                      {"sigma_shape", duel.sigma_shape},
                                       {"sigma_run", duel.sigma_run},
                                       {"probability_faster", duel.confidence}};
         }

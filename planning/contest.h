@@ -4,9 +4,11 @@
 // 10 % too slow has them too slow in both. What both share cancels in their ratio, and only the rest makes it uncertain.
 //
 //   g       = log(rate_B / rate_A)
-//   sigma^2 = sigma_times^2 + sigma_length^2 + sigma_run^2
+//   sigma^2 = sigma_times^2 + sigma_length^2 + sigma_shape^2 + sigma_run^2
 //   times   = sum over kinds of terms ((share_A - share_B) r_k)^2       as for a speed-up (sim/term.h): kinds err together
 //   length  0 for one drafter (same method and acceptance source): |s_A - s_B|, its error moves both; else s_A, s_B in quadrature
+//   shape   what a scenario's acceptance does not measure: siblings of a tree, positions beyond its vector.
+//           d = log(length / length of the measured chain), sigma = kShapeError |d_A - d_B|
 //   run     0 on one machine under one engine: host and build are the same; else kRunSigma each
 //   P(B beats A) = Phi(g / sigma)                                       interval of the gain: exp(g -+ 1.645 sigma)
 //
@@ -20,11 +22,15 @@
 
 namespace draftboard::planning {
 
+/// Assumed: half of what unmeasured drafts are said to bring may be wrong, one sigma.
+inline constexpr double kShapeError = 0.5;
+
 struct Contest {
     model::Interval gain;     ///< rate_B / rate_A, 90 %
     double sigma = 0;         ///< of its logarithm
     double sigma_times = 0;
     double sigma_length = 0;
+    double sigma_shape = 0;
     double sigma_run = 0;
     double confidence = 0.5;  ///< P(B beats A)
 };

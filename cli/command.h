@@ -53,6 +53,7 @@ void add_run_command(CLI::App& app, CommandContext& context);
 void add_acceptance_command(CLI::App& app, CommandContext& context);
 void add_compare_command(CLI::App& app, CommandContext& context);
 void add_plan_command(CLI::App& app, CommandContext& context);
+void add_optimize_command(CLI::App& app, CommandContext& context);
 void add_sweep_command(CLI::App& app, CommandContext& context);
 
 }  // namespace draftboard::cli

@@ -17,7 +17,10 @@ bool same_drafter(const model::Speculation& a, const model::Speculation& b) {
 
 /// log(length / length of the chain that the acceptance was measured on).
 double unmeasured(const model::Speculation& speculation, double length) {
-    if (speculation.method == model::SpeculationMethod::none || speculation.acceptance.tree_length > 0) return 0;
+    if (speculation.method == model::SpeculationMethod::none) return 0;
+    const auto& assumptions = speculation.acceptance.assumptions;
+    const bool computed = std::find(assumptions.begin(), assumptions.end(), kComputedTree) != assumptions.end();
+    if (speculation.acceptance.tree_length > 0 && !computed) return 0;
     const int measured = std::min(speculation.depth(), static_cast<int>(speculation.acceptance.per_position.size()));
     const double chain = model::chain_acceptance_length(speculation.acceptance, measured);
     return length > 0 && chain > 0 ? std::log(length / chain) : 0;

@@ -25,6 +25,9 @@ namespace draftboard::planning {
 /// Assumed: half of what unmeasured drafts are said to bring may be wrong, one sigma.
 inline constexpr double kShapeError = 0.5;
 
+/// Stands among the assumptions of an acceptance whose tree_length was computed and not measured.
+inline constexpr const char* kComputedTree = "length of the tree: computed from the chain's rates and the sibling decay";
+
 struct Contest {
     model::Interval gain;     ///< rate_B / rate_A, 90 %
     double sigma = 0;         ///< of its logarithm

@@ -185,7 +185,7 @@ Document plan_document(const LeverPlan& plan) {
         fmt::format("kernels: {}; collectives: {}; coverage of the base: {}", plan.kernels.empty() ? "datasheet" : plan.kernels,
                     plan.collectives.empty() ? "published constants" : plan.collectives, to_name(plan.base.coverage)),
         "feasibility: data/feasibility.json",
-        fmt::format("draftboard {} ({}), scenario digest {}, {} predictions", sim::kVersion, sim::kRevision, s.digest, plan.predictions)};
+        fmt::format("draftboard {}, scenario digest {}, {} predictions", sim::kVersion, s.digest, plan.predictions)};
     for (const std::string& assumption : s.speculation.acceptance.assumptions) sources.push_back("assumed: " + assumption);
     for (const std::string& warning : plan.base.warnings) sources.push_back("warning: " + warning);
     blocks.push_back(Bullets{std::move(sources)});

@@ -38,6 +38,7 @@ if [[ $2 == kills ]]; then
     exit 0
 fi
 
+export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}  # MPI keeps what it has until the process ends
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1
 start=(mpirun --oversubscribe)
 (( EUID != 0 )) || start+=(--allow-run-as-root)

@@ -318,6 +318,18 @@ std::string_view to_name(ReduceFamily family) {
     return family == ReduceFamily::nccl ? "nccl" : "one_shot";
 }
 
+std::optional<model::Acceptance> published_acceptance(const std::string& model, model::SpeculationMethod method) {
+    for (const Profile& profile : kProfiles) {
+        if (!model.starts_with(profile.model) || profile.method != method) continue;
+        model::Acceptance acceptance;
+        acceptance.per_position.assign(profile.per_position.begin(), profile.per_position.end());
+        acceptance.relative_spread = kAcceptanceSpread;
+        acceptance.source = std::string(profile.source);
+        return acceptance;
+    }
+    return std::nullopt;
+}
+
 BacktestLibrary::BacktestLibrary(std::string data_directory)
     : data_directory_(std::move(data_directory)) {}
 

@@ -6,6 +6,7 @@
 // of the scenario is backtest.h; docs/backtest.md lists the rules with their sources.
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "calibration/published_grid.h"
@@ -23,6 +24,9 @@ inline constexpr double kAcceptanceSpread = 0.09;
 /// What the collectives of a row ran on, as a group of the report.
 enum class ReduceFamily { nccl, one_shot };
 [[nodiscard]] std::string_view to_name(ReduceFamily family);
+
+/// Acceptance by position of the drafter that has been published for a family of models, with its source; none: unknown.
+[[nodiscard]] std::optional<model::Acceptance> published_acceptance(const std::string& model, model::SpeculationMethod method);
 
 struct BacktestCase {
     model::Scenario scenario;

@@ -61,6 +61,10 @@ int main(int argc, char** argv) {
     add_validate_command(app, context);
     add_run_command(app, context);
     add_acceptance_command(app, context);
+    add_compare_command(app, context);
+    add_plan_command(app, context);
+    add_optimize_command(app, context);
+    add_sweep_command(app, context);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -187,19 +187,22 @@ Expected<Json> load_scenario_document(const std::string& name_or_path,
     if (!problems.empty()) return tl::unexpected(to_error(problems, *path));
     Json document = merged(default_scenario_document(), *content);
     for (const std::string& edit : edits) {
-        if (auto inlined = inline_reference(document, edit, data_directory, directory); !inlined) {
-            return tl::unexpected(inlined.error());
-        }
-        if (auto applied = apply_edit(document, edit); !applied) {
-            return tl::unexpected(applied.error());
+        if (auto edited = edit_scenario_document(document, edit, data_directory, directory); !edited) {
+            return tl::unexpected(edited.error());
         }
     }
     return document;
 }
 
+Expected<void> edit_scenario_document(Json& document, const std::string& edit, const std::string& data_directory,
+                                      const std::string& directory) {
+    if (auto inlined = inline_reference(document, edit, data_directory, directory); !inlined) return inlined;
+    return apply_edit(document, edit);
+}
+
 Expected<Scenario> scenario_from_document(const Json& document, const std::string& source,
                                           const std::string& data_directory,
-                                          const std::string& directory) {
+                                          const std::string& directory, ReferenceCache* cache) {
     std::vector<Problem> problems;
     const JsonReader reader(document, problems);
     if (!reader.expect_object()) return tl::unexpected(to_error(problems, source));
@@ -234,10 +237,15 @@ Expected<Scenario> scenario_from_document(const Json& document, const std::strin
     }
     if (!problems.empty()) return tl::unexpected(to_error(problems, source));
 
-    auto architecture = read_architecture(document["architecture"], source, data_directory, directory);
+    ReferenceCache own;
+    ReferenceCache& known = cache != nullptr ? *cache : own;
+    const auto key = [&](const char* field) { return directory + "\n" + document[field].dump(); };
+    auto architecture = known.architecture(
+        key("architecture"), [&] { return read_architecture(document["architecture"], source, data_directory, directory); });
     if (!architecture) return tl::unexpected(architecture.error());
     scenario.architecture = std::move(*architecture);
-    auto machine = read_machine(document["machine"], source, data_directory, directory);
+    auto machine = known.machine(key("machine"),
+                                 [&] { return read_machine(document["machine"], source, data_directory, directory); });
     if (!machine) return tl::unexpected(machine.error());
     scenario.machine = std::move(*machine);
     if (is_cpu(scenario.machine.gpu)) {  // the CPU engine computes in float, whatever the checkpoint was made for
@@ -253,14 +261,17 @@ Expected<Scenario> scenario_from_document(const Json& document, const std::strin
     }
     scenario.speculation = speculation_from_json(reader.at("speculation"), scenario.architecture);
     if (!scenario.speculation.draft_model.empty()) {
-        auto draft = find_architecture(scenario.speculation.draft_model, data_directory, directory);
+        const std::string& name = scenario.speculation.draft_model;
+        auto draft = known.architecture(directory + "\ndraft " + name,
+                                        [&] { return find_architecture(name, data_directory, directory); });
         if (!draft) return tl::unexpected(draft.error());
         scenario.speculation.draft_architecture = std::make_shared<Architecture>(std::move(*draft));
     }
     if (problems.empty()) problems = scenario.validate();
     if (!problems.empty()) return tl::unexpected(to_error(problems, source));
-    scenario.unknown_fields = unknown_paths(document);
     scenario.directory = directory;
+    if (known.bare) return scenario;
+    scenario.unknown_fields = unknown_paths(document);
     scenario.digest = digest_of(document);
     return scenario;
 }

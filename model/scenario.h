@@ -18,6 +18,7 @@
 #include "model/json_reader.h"
 #include "model/layout.h"
 #include "model/machine.h"
+#include "model/reference_cache.h"
 #include "model/routing.h"
 #include "model/speculation.h"
 
@@ -97,11 +98,16 @@ using Edits = std::vector<std::string>;
                                                     const std::string& data_directory,
                                                     const Edits& edits, std::string& directory);
 
-/// Reads everything the document refers to and validates the whole.
+/// One more edit of such a document; a document that it only names and the edit reaches into is brought inline first.
+[[nodiscard]] Expected<void> edit_scenario_document(Json& document, const std::string& edit,
+                                                    const std::string& data_directory, const std::string& directory);
+
+/// Reads everything the document refers to and validates the whole. `cache`: what was read before.
 [[nodiscard]] Expected<Scenario> scenario_from_document(const Json& document,
                                                         const std::string& source,
                                                         const std::string& data_directory,
-                                                        const std::string& directory);
+                                                        const std::string& directory,
+                                                        ReferenceCache* cache = nullptr);
 
 /// Both steps.
 [[nodiscard]] Expected<Scenario> load_scenario(const std::string& name_or_path,

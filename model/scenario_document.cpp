@@ -61,7 +61,16 @@ void collect_unknown(const Json& value, const Json& known, const std::string& pa
     }
 }
 
+/// False: no JSON begins like this, so it is a name; spares the parser's complaint.
+bool may_be_json(std::string_view text) {
+    if (text.empty()) return false;
+    const auto first = static_cast<unsigned char>(text.front());
+    const bool letter = (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z');
+    return !letter || first == 't' || first == 'f' || first == 'n';
+}
+
 Json parse_value(const std::string& text, const Json* current) {
+    if (!may_be_json(text) && (current == nullptr || !current->is_array())) return text;
     if (auto parsed = parse_json(text, "value")) {
         const bool wants_text = current != nullptr && current->is_string();
         if (!(wants_text && !parsed->is_object() && !parsed->is_array())) return *parsed;

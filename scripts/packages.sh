@@ -13,7 +13,7 @@ Prints the Debian 12 packages for each PURPOSE, one a line.
   build      compile the library and the command line
   test       compile and run the tests
   fuzz       compile and run the fuzz targets (clang)
-  optional   tests against other simulators, left out where the package is absent
+  optional   tests against other simulators, sweeps over several processes (MPI); left out where the package is absent
   lint       scripts/format.sh and shellcheck
 
   --missing  print only those that are not installed
@@ -25,10 +25,10 @@ packages_of() {
     case $1 in
         build) echo "g++ cmake ninja-build pkg-config nlohmann-json3-dev libcli11-dev libfmt-dev
                      libexpected-dev libboost-dev libpugixml-dev libre2-dev libhwloc-dev
-                     libeigen3-dev libspdlog-dev libhwy-dev" ;;
+                     libeigen3-dev libspdlog-dev libhwy-dev libsqlite3-dev" ;;
         test) echo "libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev" ;;
         fuzz) echo "clang libclang-rt-14-dev" ;;
-        optional) echo "libsimgrid-dev" ;;
+        optional) echo "libsimgrid-dev libopenmpi-dev openmpi-bin" ;;
         lint) echo "clang-format clang-tidy shellcheck" ;;
         *) die "unknown purpose '$1'" "the list knows build, test, fuzz, optional and lint" \
                "see scripts/packages.sh --help" 2 ;;

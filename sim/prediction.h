@@ -25,6 +25,7 @@
 #include "sim/collective_constants.h"
 #include "sim/host_constants.h"
 #include "sim/pass_cost.h"
+#include "sim/pass_store.h"
 #include "sim/term.h"
 
 namespace draftboard::sim {
@@ -80,9 +81,12 @@ struct SimulatedPass {
 
 /// Keeps the passes of its last prediction: a question that differs in acceptance or in host work alone
 /// is answered from them. Not thread-safe; one a thread.
+///
+/// With a store, passes are taken from and left in it, and answers are the same to the last bit: many predictors with equal
+/// constants share one. passes() then stays empty.
 class Predictor {
    public:
-    explicit Predictor(CostConstants constants);
+    explicit Predictor(CostConstants constants, std::shared_ptr<PassStore> store = nullptr);
     ~Predictor();
     Predictor(Predictor&&) noexcept;
 

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Curves and maps: tokens per second, speed-up or cycle over any knob with bands and break-even lines, over any two as a map with
+// contours, and per-user against total rates as a Pareto front. Points of measured runs can be laid over a curve.
+
+#include <memory>
+#include <optional>
+
+#include "gui/core/sweep.h"
+#include "gui/models/table_model.h"
+#include "gui/views/page.h"
+
+class QComboBox;
+class QCustomPlot;
+class QLabel;
+class QProgressBar;
+class QPushButton;
+class QSpinBox;
+
+namespace draftboard::gui {
+
+class CurvesPage : public Page {
+    Q_OBJECT
+   public:
+    explicit CurvesPage(Session& session, QWidget* parent = nullptr);
+    /// Sweeps this knob alone.
+    void sweep(const QString& path);
+    void map(const QString& x, const QString& y);
+    [[nodiscard]] QWidget* picture() override;
+    [[nodiscard]] std::vector<Table> tables() const override;
+    [[nodiscard]] bool busy() const override { return task_.running() || !sweep_; }
+    [[nodiscard]] const std::optional<Sweep>& result() const { return sweep_; }
+    [[nodiscard]] QString remark() const;
+
+   protected:
+    void refresh() override;
+
+   private:
+    enum class Quantity { rate, speedup, cycle, per_user };
+    void start();
+    void draw();
+    void draw_curve();
+    void draw_categories();
+    void draw_map();
+    void draw_pareto();
+    [[nodiscard]] Quantity quantity() const;
+    [[nodiscard]] model::Interval value_of(const SweepPoint& point) const;
+
+    BackgroundTask task_;
+    std::optional<Sweep> sweep_;
+    Variant swept_;      ///< what the sweep is of
+    QString swept_axes_;
+    TableModel model_;
+    QComboBox* x_ = nullptr;
+    QComboBox* y_ = nullptr;
+    QComboBox* quantity_ = nullptr;
+    QSpinBox* points_ = nullptr;
+    QCustomPlot* plot_ = nullptr;
+    QTableView* table_ = nullptr;
+    QLabel* remark_ = nullptr;
+    QProgressBar* progress_ = nullptr;
+    QPushButton* cancel_ = nullptr;
+};
+
+}  // namespace draftboard::gui

@@ -135,7 +135,8 @@ void Session::show_variant(int index) {
     if (index < 0 || index >= static_cast<int>(project_.variants.size()) || index == project_.current) return;
     Project next = project_;
     next.current = index;
-    change("Show " + qs(next.shown().name), std::move(next));
+    const QString what = "Show " + qs(next.shown().name);
+    change(what, std::move(next));
 }
 
 void Session::duplicate_variant() {
@@ -150,7 +151,8 @@ void Session::duplicate_variant() {
 void Session::pin_variant(int index) {
     Project next = project_;
     next.baseline = index;
-    change(index < 0 ? QString("Unpin the baseline") : "Pin " + qs(next.variants[static_cast<std::size_t>(index)].name), std::move(next));
+    const QString what = index < 0 ? QString("Unpin the baseline") : "Pin " + qs(next.variants[static_cast<std::size_t>(index)].name);
+    change(what, std::move(next));
 }
 
 void Session::put(const Project& project) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gui/views/answer_panel.h"
 
-#include <QGraphicsOpacityEffect>
+#include <QEvent>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QVBoxLayout>
+#include <algorithm>
 
 #include "gui/models/text.h"
 #include "gui/views/theme.h"
@@ -84,8 +85,8 @@ void AnswerPanel::add_figure(const QString& name, const QString& title, const QS
     column->setSpacing(0);
     QLabel* head = label("answer." + name + ".title", 0.92, false, block);
     head->setText(title);
-    colour(head, theme().muted);
     Figure figure;
+    figure.title = head;
     figure.value = label("answer." + name, large ? 1.9 : 1.45, true, block);
     figure.below = label("answer." + name + ".below", 0.92, false, block);
     figure.difference = label("answer." + name + ".difference", 0.92, true, block);
@@ -105,6 +106,7 @@ void AnswerPanel::set_figure(const QString& name, const QString& value, const QS
     figure.value->setText(value);
     figure.below->setText(below);
     figure.difference->setText(difference);
+    colour(figure.title, theme().muted);
     colour(figure.below, theme().muted);
     colour(figure.difference, better > 0 ? theme().good : better < 0 ? theme().bad : theme().muted);
 }
@@ -113,6 +115,20 @@ void AnswerPanel::show_stale(bool stale) {
     const auto set = [stale](QWidget* widget) { widget->setEnabled(!stale); };
     set(row_);
     set(verdict_);
+}
+
+void AnswerPanel::elide_warnings() {
+    warnings_->setText(warnings_->fontMetrics().elidedText(warning_text_, Qt::ElideRight, std::max(60, warnings_->width() - 4)));
+}
+
+void AnswerPanel::resizeEvent(QResizeEvent* event) {
+    QFrame::resizeEvent(event);
+    elide_warnings();
+}
+
+void AnswerPanel::changeEvent(QEvent* event) {
+    QFrame::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange && verdict_ != nullptr) refresh();
 }
 
 void AnswerPanel::refresh() {
@@ -163,8 +179,10 @@ void AnswerPanel::refresh() {
     QString warnings;
     for (const std::string& warning : p.warnings) warnings += (warnings.isEmpty() ? "" : "\n") + qs(warning);
     warnings_->setToolTip(warnings);
-    warnings_->setText(p.warnings.empty() ? QString()
-                                          : QString::number(p.warnings.size()) + (p.warnings.size() == 1 ? " warning: " : " warnings: ") + qs(p.warnings.front()));
+    const QString first = p.warnings.empty() ? QString()
+                                          : QString::number(p.warnings.size()) + (p.warnings.size() == 1 ? " warning: " : " warnings: ") + qs(p.warnings.front());
+    warning_text_ = first;
+    elide_warnings();
     colour(warnings_, theme().warn);
 }
 

@@ -21,13 +21,19 @@ class AnswerPanel : public QFrame {
     /// Text of a figure: "tokens_per_second", "speedup", ...; for tests.
     [[nodiscard]] QString figure(const QString& name) const;
 
+   protected:
+    void resizeEvent(QResizeEvent* event) override;
+    void changeEvent(QEvent* event) override;
+
    private:
     void refresh();
+    void elide_warnings();
     void show_stale(bool stale);
     void add_figure(const QString& name, const QString& title, const QString& tip, bool large);
     void set_figure(const QString& name, const QString& value, const QString& below, const QString& difference, int better);
 
     struct Figure {
+        QLabel* title = nullptr;
         QLabel* value = nullptr;
         QLabel* below = nullptr;
         QLabel* difference = nullptr;
@@ -38,6 +44,7 @@ class AnswerPanel : public QFrame {
     QLabel* verdict_ = nullptr;
     QLabel* coverage_ = nullptr;
     QLabel* warnings_ = nullptr;
+    QString warning_text_;
 };
 
 }  // namespace draftboard::gui

@@ -194,10 +194,10 @@ void BoxWidget::paintEvent(QPaintEvent*) {
     for (const BoxLink& link : layout_.links) {
         const model::MachineLink& of = machine_.links[static_cast<std::size_t>(link.link)];
         const double load = static_cast<std::size_t>(link.link) < load_.size() ? load_[static_cast<std::size_t>(link.link)] : 0;
-        const double wide = std::clamp(std::sqrt(of.forward.write_gb_s) / 2.2, 1.5, 7.0);
+        const double wide = std::clamp(std::sqrt(of.forward.write_gb_s) / 2.2, 1.5, 6.0);
         QPen pen(load_colour(load), wide);
         pen.setCapStyle(Qt::RoundCap);
-        if (of.kind == model::LinkKind::internal) pen.setStyle(Qt::DotLine);
+        if (of.kind == model::LinkKind::internal) pen.setWidthF(2);
         const QPointF a = centre(link.a);
         const QPointF b = centre(link.b);
         QPainterPath path(a);

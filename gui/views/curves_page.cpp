@@ -82,8 +82,10 @@ CurvesPage::CurvesPage(Session& session, QWidget* parent) : Page(session, "curve
     row->addWidget(points_);
     row->addWidget(progress_);
     row->addWidget(cancel_);
-    row->addWidget(remark_, 1);
+    row->addStretch(1);
     all->addLayout(row);
+    remark_->setContentsMargins(8, 0, 8, 0);
+    all->addWidget(remark_);
     auto* split = new QSplitter(Qt::Horizontal, this);
     plot_ = new QCustomPlot(split);
     plot_->setObjectName("curves.plot");
@@ -95,7 +97,7 @@ CurvesPage::CurvesPage(Session& session, QWidget* parent) : Page(session, "curve
     split->addWidget(table_);
     split->setStretchFactor(0, 3);
     split->setStretchFactor(1, 1);
-    split->setSizes({700, 240});
+    split->setSizes({620, 320});
     all->addWidget(split, 1);
     for (QComboBox* box : {x_, y_}) connect(box, &QComboBox::currentIndexChanged, this, [this] { start(); });
     connect(quantity_, &QComboBox::currentIndexChanged, this, [this] { draw(); });
@@ -326,12 +328,12 @@ void CurvesPage::draw_curve() {
     plot_->replot(QCustomPlot::rpImmediateRefresh);  // so that pixels are known
     QString text;
     for (const double x : break_even_points(*sweep_)) {
-        vertical(x, t.good, "break-even " + QString::number(x, 'g', 4), 0.985);
+        vertical(x, t.good, "break-even " + QString::number(x, 'g', 4), 0.055);
         text += "Break-even at " + QString::number(x, 'f', 2) + (axis.knob.unit.empty() ? "" : " " + qs(axis.knob.unit)) + ".  ";
     }
     if (const AnswerPointer answer = session_.answer()) {
         const KnobState state = knob_state(axis.knob, *answer);
-        if (state.value.is_number()) vertical(state.value.get<double>(), t.accent, "now " + QString::number(state.value.get<double>(), 'g', 4), 0.9);
+        if (state.value.is_number()) vertical(state.value.get<double>(), t.accent, "now " + QString::number(state.value.get<double>(), 'g', 4), 0.13);
     }
     if (const auto best = best_point(*sweep_)) {
         const SweepPoint& point = sweep_->points[*best];

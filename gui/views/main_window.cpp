@@ -69,6 +69,7 @@ MainWindow::MainWindow(const std::string& data_directory, bool keep_settings, QW
     build_menus();
     speed_ = new QLabel(this);
     statusBar()->addPermanentWidget(speed_);
+    connect(tabs_, &QTabWidget::currentChanged, this, [this] { below_->setVisible(current_page() != nullptr && current_page()->explains()); });
     connect(waterfall_, &WaterfallPage::chosen, explanation_, &ExplanationPanel::show_term);
     connect(timeline_, &TimelinePage::chosen_operation, explanation_, &ExplanationPanel::show_operation);
     connect(timeline_, &TimelinePage::time_changed, box_, &BoxPage::set_time);
@@ -113,14 +114,14 @@ void MainWindow::build_docks() {
     addDockWidget(Qt::LeftDockWidgetArea, past);
     tabifyDockWidget(left, past);
     left->raise();
-    auto* below = new QDockWidget("Explanation", this);
-    below->setObjectName("dock.explanation");
-    explanation_ = new ExplanationPanel(session_, below);
-    below->setWidget(explanation_);
-    addDockWidget(Qt::BottomDockWidgetArea, below);
+    below_ = new QDockWidget("Explanation", this);
+    below_->setObjectName("dock.explanation");
+    explanation_ = new ExplanationPanel(session_, below_);
+    below_->setWidget(explanation_);
+    addDockWidget(Qt::BottomDockWidgetArea, below_);
     setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
     resizeDocks({left}, {340}, Qt::Horizontal);
-    resizeDocks({below}, {190}, Qt::Vertical);
+    resizeDocks({below_}, {190}, Qt::Vertical);
 }
 
 void MainWindow::build_menus() {

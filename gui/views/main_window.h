@@ -9,6 +9,7 @@
 #include "gui/models/session.h"
 #include "gui/views/theme.h"
 
+class QDockWidget;
 class QLabel;
 class QTabWidget;
 
@@ -73,6 +74,7 @@ class MainWindow : public QMainWindow {
     Session session_;
     bool keep_settings_ = false;
     QTabWidget* tabs_ = nullptr;
+    QDockWidget* below_ = nullptr;  ///< the explanation
     AnswerPanel* answer_ = nullptr;
     KnobPanel* knobs_ = nullptr;
     ExplanationPanel* explanation_ = nullptr;

@@ -23,6 +23,8 @@ class Page : public QWidget {
     /// What PNG, SVG and PDF show; the page itself unless it has something better.
     [[nodiscard]] virtual QWidget* picture() { return this; }
     [[nodiscard]] virtual std::vector<Table> tables() const { return {}; }
+    /// Whether what is chosen here is explained in the panel below.
+    [[nodiscard]] virtual bool explains() const { return false; }
     /// True while the page still computes what it shows; screenshots wait.
     [[nodiscard]] virtual bool busy() const { return false; }
 

@@ -82,6 +82,7 @@ class TimelinePage : public Page {
     explicit TimelinePage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] QWidget* picture() override { return widget_; }
     [[nodiscard]] std::vector<Table> tables() const override;
+    [[nodiscard]] bool explains() const override { return true; }
     [[nodiscard]] TimelineWidget& widget() { return *widget_; }
     [[nodiscard]] bool busy() const override { return session_.details() == nullptr; }
 

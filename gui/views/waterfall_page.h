@@ -45,6 +45,7 @@ class WaterfallPage : public Page {
     explicit WaterfallPage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] QWidget* picture() override { return widget_; }
     [[nodiscard]] std::vector<Table> tables() const override;
+    [[nodiscard]] bool explains() const override { return true; }
     [[nodiscard]] WaterfallWidget& widget() { return *widget_; }
 
    signals:

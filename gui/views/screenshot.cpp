@@ -3,6 +3,7 @@
 
 #include <QApplication>
 #include <QElapsedTimer>
+#include <QImage>
 #include <QPixmap>
 
 #include "gui/views/export.h"
@@ -27,7 +28,8 @@ bool settle(MainWindow& window, int seconds) {
 QString take_screenshot(MainWindow& window, const QString& path) {
     if (!settle(window)) return "the view was not ready within a minute";
     if (!path.endsWith(".png", Qt::CaseInsensitive)) return export_picture(*window.current_page()->picture(), path);
-    if (!window.grab().save(path, "PNG")) return path + " can't be written";
+    // No transparency, and as small as PNG gets: these lie in documentation.
+    if (!window.grab().toImage().convertToFormat(QImage::Format_RGB888).save(path, "PNG", 0)) return path + " can't be written";
     return {};
 }
 

@@ -321,6 +321,8 @@ TEST_F(WindowTest, IsDrivenByTheKeyboardAlone) {
         QTest::keyClick(dialog->findChild<QLineEdit*>("palette.search"), Qt::Key_Return);
     });
     QTest::keyClick(&window, Qt::Key_P, Qt::ControlModifier | Qt::ShiftModifier);
+    window.activateWindow();  // as a window manager does when a dialog closes
+    ASSERT_TRUE(QTest::qWaitForWindowActive(&window));
     auto* depth = find<QDoubleSpinBox>("number.speculation.steps");
     EXPECT_TRUE(depth->hasFocus());
     QTest::keyClick(depth, Qt::Key_Up);

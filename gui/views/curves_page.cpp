@@ -27,6 +27,7 @@ namespace {
 
 constexpr const char* kPareto = "pareto";
 constexpr int kSweepThreads = 2;
+constexpr int kRestMs = 150;  // a hand that still turns starts no sweep
 
 double number_of(const model::Json& value, double fallback) { return value.is_number() ? value.get<double>() : fallback; }
 
@@ -104,6 +105,9 @@ CurvesPage::CurvesPage(Session& session, QWidget* parent) : Page(session, "curve
     connect(points_, &QSpinBox::valueChanged, this, [this] { start(); });
     connect(cancel_, &QPushButton::clicked, &task_, &BackgroundTask::cancel);
     connect(&task_, &BackgroundTask::progressed, this, [this](double share, const QString&) { progress_->setValue(static_cast<int>(100 * share)); });
+    soon_.setSingleShot(true);
+    soon_.setInterval(kRestMs);
+    connect(&soon_, &QTimer::timeout, this, [this] { start(); });
     connect(&task_, &BackgroundTask::finished, this, [this] {
         progress_->hide();
         cancel_->hide();
@@ -145,12 +149,8 @@ model::Interval CurvesPage::value_of(const SweepPoint& point) const {
 void CurvesPage::refresh() {
     const QString axes = x_->currentData().toString() + "|" + y_->currentData().toString() + "|" + QString::number(points_->value());
     const bool same = sweep_ && swept_axes_ == axes && swept_.edits == session_.project().shown().edits && swept_.base == session_.project().shown().base;
-    if (same || task_.running()) {
-        if (same) draw();
-        if (!same) start();
-        return;
-    }
-    start();
+    if (same) draw();
+    else soon_.start();
 }
 
 void CurvesPage::start() {

@@ -3,7 +3,7 @@
 // Curves and maps: tokens per second, speed-up or cycle over any knob with bands and break-even lines, over any two as a map with
 // contours, and per-user against total rates as a Pareto front. Points of measured runs can be laid over a curve.
 
-#include <memory>
+#include <QTimer>
 #include <optional>
 
 #include "gui/core/sweep.h"
@@ -28,7 +28,7 @@ class CurvesPage : public Page {
     void map(const QString& x, const QString& y);
     [[nodiscard]] QWidget* picture() override;
     [[nodiscard]] std::vector<Table> tables() const override;
-    [[nodiscard]] bool busy() const override { return task_.running() || !sweep_; }
+    [[nodiscard]] bool busy() const override { return task_.running() || soon_.isActive() || !sweep_; }
     [[nodiscard]] const std::optional<Sweep>& result() const { return sweep_; }
     [[nodiscard]] QString remark() const;
 
@@ -46,6 +46,7 @@ class CurvesPage : public Page {
     [[nodiscard]] Quantity quantity() const;
     [[nodiscard]] model::Interval value_of(const SweepPoint& point) const;
 
+    QTimer soon_;        ///< a sweep begins when the knobs rest
     BackgroundTask task_;
     std::optional<Sweep> sweep_;
     Variant swept_;      ///< what the sweep is of

@@ -30,6 +30,7 @@
 #include "gui/views/explanation_panel.h"
 #include "gui/views/export.h"
 #include "gui/views/knob_panel.h"
+#include "gui/views/measurement_pages.h"
 #include "gui/views/result_pages.h"
 #include "gui/views/timeline_page.h"
 #include "gui/views/waterfall_page.h"
@@ -65,6 +66,8 @@ MainWindow::MainWindow(const std::string& data_directory, bool keep_settings, QW
     add_page(levers_ = new LeversPage(session_));
     add_page(new VariantsPage(session_));
     add_page(new DetailsPage(session_));
+    add_page(calibration_ = new CalibrationPage(session_));
+    add_page(validation_ = new ValidationPage(session_));
     build_docks();
     build_menus();
     speed_ = new QLabel(this);
@@ -200,6 +203,18 @@ QString MainWindow::open_file(const QString& path) {
         if (model::detect_machine_format(*text) != model::MachineFormat::unknown) {
             show_view("box");
             return box_->import_text(qs(*text), QFileInfo(path).fileName());
+        }
+    }
+    // So do calibrations and validations: they are looked at beside it.
+    if (QFileInfo(path).isFile() && path.endsWith(".json")) {
+        const auto json = model::load_json(name);
+        if (json && json->is_object() && json->contains("configurations")) {
+            show_view("validation");
+            return validation_->open(path);
+        }
+        if (json && json->is_object() && json->value("format", model::Json()) == model::Json("draftboard.calibration")) {
+            show_view("calibration");
+            return calibration_->open(path);
         }
     }
     auto project = load_project(name, session_.data_directory());

@@ -17,12 +17,14 @@ namespace draftboard::gui {
 
 class AnswerPanel;
 class BoxPage;
+class CalibrationPage;
 class CurvesPage;
 class ExplanationPanel;
 class KnobPanel;
 class LeversPage;
 class Page;
 class TimelinePage;
+class ValidationPage;
 class WaterfallPage;
 
 class MainWindow : public QMainWindow {
@@ -34,7 +36,7 @@ class MainWindow : public QMainWindow {
 
     [[nodiscard]] Session& session() { return session_; }
     [[nodiscard]] AnswerPanel& answer_panel() { return *answer_; }
-    /// A project, a scenario, or what describes a machine. Empty: opened, else why not.
+    /// A project, a scenario, a calibration, a validation, or what describes a machine. Empty: opened, else why not.
     QString open_file(const QString& path);
     /// Ids of views: "waterfall", "timeline", "box", "curves", ...
     [[nodiscard]] QStringList view_ids() const;
@@ -83,6 +85,8 @@ class MainWindow : public QMainWindow {
     BoxPage* box_ = nullptr;
     CurvesPage* curves_ = nullptr;
     LeversPage* levers_ = nullptr;
+    CalibrationPage* calibration_ = nullptr;
+    ValidationPage* validation_ = nullptr;
     std::vector<Page*> pages_;
     QMenu* recent_ = nullptr;
     QLabel* speed_ = nullptr;

@@ -24,6 +24,10 @@
 
 namespace draftboard::gui {
 
+namespace {
+constexpr int kRestMs = 150;  // a hand that still turns starts no ranking
+}  // namespace
+
 LeversPage::LeversPage(Session& session, QWidget* parent) : Page(session, "levers", "Levers", parent) {
     auto* all = new QVBoxLayout(this);
     all->setContentsMargins(8, 6, 8, 0);
@@ -45,6 +49,9 @@ LeversPage::LeversPage(Session& session, QWidget* parent) : Page(session, "lever
     view_ = make_table_view(model_, "levers.table", this);
     view_->setSelectionMode(QAbstractItemView::SingleSelection);
     all->addWidget(view_, 1);
+    soon_.setSingleShot(true);
+    soon_.setInterval(kRestMs);
+    connect(&soon_, &QTimer::timeout, this, [this] { start(); });
     connect(adopt_, &QPushButton::clicked, this, [this] { adopt(); });
     connect(view_, &QTableView::activated, this, [this] { adopt(); });
     connect(&task_, &BackgroundTask::progressed, this, [this](double share, const QString&) { progress_->setValue(static_cast<int>(100 * share)); });
@@ -57,11 +64,12 @@ void LeversPage::refresh() {
     const AnswerPointer answer = session_.answer();
     if (!answer || session_.stale() || session_.error()) return;
     if (base_ && base_->variant.edits == answer->variant.edits && base_->variant.base == answer->variant.base) return;
-    start();
+    soon_.start();
 }
 
 void LeversPage::start() {
     const AnswerPointer answer = session_.answer();
+    if (!answer || session_.stale() || session_.error()) return;
     progress_->setValue(0);
     progress_->show();
     text_->setText("Predicting each change alone");

@@ -3,6 +3,7 @@
 // Three pages that are tables first: what one change would bring (levers, as a tornado), the project's variants side by
 // side with their time as stacked bars, and the memory of the fullest GPU with operations and constants below.
 
+#include <QTimer>
 #include <optional>
 
 #include "gui/core/levers.h"
@@ -21,7 +22,7 @@ class LeversPage : public Page {
    public:
     explicit LeversPage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] std::vector<Table> tables() const override { return {model_.table()}; }
-    [[nodiscard]] bool busy() const override { return task_.running() || !base_; }
+    [[nodiscard]] bool busy() const override { return task_.running() || soon_.isActive() || !base_; }
     /// The ranking as Markdown; empty before the first result.
     [[nodiscard]] QString markdown() const;
     [[nodiscard]] const std::vector<LeverResult>& results() const { return results_; }
@@ -33,6 +34,7 @@ class LeversPage : public Page {
     void start();
     void adopt();
 
+    QTimer soon_;  ///< begins when the knobs rest
     BackgroundTask task_;
     TableModel model_;
     std::vector<LeverResult> results_;

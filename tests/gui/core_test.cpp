@@ -11,6 +11,7 @@
 #include "gui/core/prediction_worker.h"
 #include "gui/core/project.h"
 #include "gui/core/sweep.h"
+#include "gui/core/validation_file.h"
 #include "model/data_library.h"
 #include "model/machine_json.h"
 #include "tests/support/process.h"
@@ -122,6 +123,22 @@ TEST(Project, TheShippedSampleIsAnsweredInAllItsVariants) {
     const auto project = load_project("founding-case", kData);
     ASSERT_TRUE(project) << project.error().to_text();
     for (const Variant& variant : project->variants) EXPECT_TRUE(answered(variant)) << variant.name;
+}
+
+TEST(ValidationFile, BadFilesAreRefusedWithTheirPlace) {
+    const std::pair<const char*, const char*> bad[] = {
+        {"[]", "object"},
+        {R"({"suite":"s"})", "/configurations"},
+        {R"({"suite":"s","configurations":[]})", "/configurations"},
+        {R"({"suite":"s","configurations":[{"name":"a"}]})", "/configurations/0/measured_tokens_per_second"},
+        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":0,"predicted_tokens_per_second":{"value":1}}]})", "measured"},
+        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":1,"predicted_tokens_per_second":2}]})", "predicted"},
+    };
+    for (const auto& [text, place] : bad) {
+        const auto file = parse_validation_file(text, "file");
+        ASSERT_FALSE(file) << text;
+        EXPECT_NE(file.error().to_text().find(place), std::string::npos) << file.error().to_text();
+    }
 }
 
 TEST(Knob, SliderPositionsAndValuesAreInverse) {

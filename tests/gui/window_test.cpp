@@ -6,7 +6,9 @@
 #include <QApplication>
 #include <QClipboard>
 #include <QComboBox>
+#include <QDir>
 #include <QDoubleSpinBox>
+#include <QElapsedTimer>
 #include <QFile>
 #include <QLabel>
 #include <QLineEdit>
@@ -20,6 +22,8 @@
 #include <QTest>
 #include <QTimer>
 #include <QToolButton>
+#include <algorithm>
+#include <csignal>
 
 #include "gui/models/text.h"
 #include "gui/views/acceptance_bars.h"
@@ -46,7 +50,13 @@ class WindowTest : public ::testing::Test {
         EXPECT_EQ(window.open_file("founding-case"), QString());
         window.resize(1280, 800);
         window.show();
+        activate();
         EXPECT_TRUE(settle(window));
+    }
+    /// As a window manager does when a window appears or a dialog closes; a bare X server has none.
+    void activate() {
+        window.activateWindow();
+        EXPECT_TRUE(QTest::qWaitForWindowActive(&window));
     }
 
     template <class T>
@@ -294,6 +304,9 @@ TEST_F(WindowTest, ExportsThePlan) {
 
 TEST_F(WindowTest, WritesPicturesTablesAndAReport) {
     QTemporaryDir folder;
+    tab("validation");
+    EXPECT_NE(export_tables(*window.current_page(), folder.filePath("none.csv")), QString());  // nothing to write yet, and it says so
+    ASSERT_EQ(window.open_file(DRAFTBOARD_SOURCE_DIR "/tests/fixtures/validations/cpu-quick.json"), QString());
     for (const QString& id : window.view_ids()) {
         tab(id);
         for (const char* ending : {"png", "svg", "pdf"}) {
@@ -313,6 +326,66 @@ TEST_F(WindowTest, WritesPicturesTablesAndAReport) {
     EXPECT_NE(export_picture(*window.current_page()->picture(), folder.filePath("x.bmp")), QString());
 }
 
+// Task 8.
+TEST_F(WindowTest, OpensAValidationReport) {
+    ASSERT_EQ(window.open_file(DRAFTBOARD_SOURCE_DIR "/tests/fixtures/validations/cpu-quick.json"), QString());
+    EXPECT_EQ(window.current_page()->id(), "validation");
+    ASSERT_TRUE(settle(window));
+    EXPECT_TRUE(find<QLabel>("validation.text")->text().contains("median error of tok/s")) << find<QLabel>("validation.text")->text().toStdString();
+    const auto* table = find<QTableView>("validation.configurations");
+    ASSERT_GT(table->model()->rowCount(), 5);
+    double last = 1e9;
+    for (int row = 0; row < table->model()->rowCount(); ++row) {  // worst first
+        const double error = std::abs(table->model()->index(row, 1).data(TableModel::kSortRole).toDouble());
+        EXPECT_LE(error, last);
+        last = error;
+    }
+    EXPECT_NE(window.open_file(DRAFTBOARD_SOURCE_DIR "/tests/fixtures/validations/no_measurement.json"), QString());
+}
+
+TEST_F(WindowTest, ShowsHowTheCalibrationInUseWasFitted) {
+    tab("calibration");
+    const auto* table = find<QTableView>("calibration.table");
+    EXPECT_GT(table->model()->rowCount(), 10);
+    EXPECT_TRUE(find<QLabel>("calibration.title")->text().contains("rtx-pro-6000"));
+}
+
+TEST_F(WindowTest, AMeasurementHereIsCancelledAtOnce) {
+    tab("calibration");
+    click("calibration.start");
+    QTest::qWait(300);
+    EXPECT_TRUE(find<QPushButton>("calibration.cancel")->isVisible());
+    type_number("speculation.steps", "4");  // the window goes on answering meanwhile
+    EXPECT_EQ(window.session().answer()->scenario.speculation.steps, 4);
+    click("calibration.cancel");
+    EXPECT_FALSE(find<QPushButton>("calibration.cancel")->isVisible());
+    EXPECT_TRUE(find<QPushButton>("calibration.start")->isEnabled());
+}
+
+// Task 9. The child turns a knob and is killed before it can save; this window then takes its work back.
+TEST_F(WindowTest, RecoversAfterKill9) {
+    QTemporaryDir folder;
+    if (const QByteArray child = qgetenv("DRAFTBOARD_TEST_CRASH"); !child.isEmpty()) {
+        window.offer_recovery(QString::fromUtf8(child));
+        type_number("speculation.steps", "6");
+        const QString file = QString::fromUtf8(child) + "/" + QString::number(QApplication::applicationPid()) + ".json";
+        ASSERT_TRUE(QTest::qWaitFor([&] { return QFile::exists(file); }, 10000));
+        ::raise(SIGKILL);
+    }
+    qputenv("DRAFTBOARD_TEST_CRASH", folder.path().toUtf8());
+    const auto crashed = tests::run_process({"/proc/self/exe", "--gtest_filter=WindowTest.RecoversAfterKill9"});
+    qunsetenv("DRAFTBOARD_TEST_CRASH");
+    ASSERT_EQ(crashed.signal, SIGKILL) << crashed.ending() << crashed.output << crashed.errors;
+    in_dialog("recovery", [](QWidget* dialog) { QTest::keyClick(dialog, Qt::Key_Return); });
+    window.offer_recovery(folder.path());
+    activate();
+    ASSERT_TRUE(settle(window));
+    EXPECT_EQ(window.session().answer()->scenario.speculation.steps, 6);
+    EXPECT_TRUE(window.isWindowModified());
+    EXPECT_TRUE(QDir(folder.path()).isEmpty());
+    expect_command_line_agrees();
+}
+
 // Task 10.
 TEST_F(WindowTest, IsDrivenByTheKeyboardAlone) {
     // The palette: verify in a graph, by typing.
@@ -321,8 +394,7 @@ TEST_F(WindowTest, IsDrivenByTheKeyboardAlone) {
         QTest::keyClick(dialog->findChild<QLineEdit*>("palette.search"), Qt::Key_Return);
     });
     QTest::keyClick(&window, Qt::Key_P, Qt::ControlModifier | Qt::ShiftModifier);
-    window.activateWindow();  // as a window manager does when a dialog closes
-    ASSERT_TRUE(QTest::qWaitForWindowActive(&window));
+    activate();
     auto* depth = find<QDoubleSpinBox>("number.speculation.steps");
     EXPECT_TRUE(depth->hasFocus());
     QTest::keyClick(depth, Qt::Key_Up);
@@ -370,6 +442,29 @@ TEST_F(WindowTest, ADraggedBarChangesTheAnswerAndIsUndoneAtOnce) {
     QTest::keyClick(&window, Qt::Key_Z, Qt::ControlModifier);
     ASSERT_TRUE(settle(window));
     EXPECT_EQ(figure("tokens_per_second"), before);
+}
+
+// Answers stand on the screen within 50 ms in the median and 200 ms at worst, with the timeline shown. The bounds here are those of a
+// loaded machine that builds and tests beside it; docs/desktop.md has the figures of a quiet one.
+TEST_F(WindowTest, AnswersWhileAKnobIsTurned) {
+    tab("timeline");
+    std::vector<double> times;
+    auto* slider = find<QSlider>("slider.workload.context_tokens");
+    for (int i = 0; i < 40; ++i) {
+        QElapsedTimer timer;
+        timer.start();
+        slider->setValue(300 + (i * 37) % 500);
+        EXPECT_TRUE(window.session().stale());
+        EXPECT_FALSE(find<QLabel>("answer.tokens_per_second")->isEnabled());  // greyed at once
+        ASSERT_TRUE(QTest::qWaitFor([&] { return !window.session().stale(); }, 5000));
+        window.answer_panel().repaint();
+        EXPECT_TRUE(find<QLabel>("answer.tokens_per_second")->isEnabled());
+        times.push_back(static_cast<double>(timer.nsecsElapsed()) * 1e-6);
+        QTest::qWait(30);
+    }
+    std::sort(times.begin(), times.end());
+    EXPECT_LT(times[times.size() / 2], 150) << "median, ms";
+    EXPECT_LT(times.back(), 1000) << "worst, ms";
 }
 
 TEST_F(WindowTest, EveryControlHasAnAccessibleName) {

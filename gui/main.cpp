@@ -27,6 +27,7 @@ struct Options {
     std::string screenshot;
     std::string theme = "light";
     std::string size = "1280x800";
+    std::string sweep;
     int latency = 0;
 };
 
@@ -52,6 +53,7 @@ int main(int argc, char** argv) {
         const bool right = std::sscanf(text.c_str(), "%dx%d", &width, &height) == 2 && width >= 640 && height >= 480 && width <= 16384 && height <= 16384;
         return right ? std::string() : "a size is WIDTHxHEIGHT, from 640x480 to 16384x16384";
     });
+    cli.add_option("--sweep", options.sweep, "Show the curves view over this field, or the map over two: PATH or PATH,PATH; `pareto`");
     cli.add_option("--measure-latency", options.latency, "Turn knobs this many times, print how long answers took, and end")->check(CLI::Range(1, 10000));
     try {
         cli.parse(argc, argv);
@@ -81,6 +83,9 @@ int main(int argc, char** argv) {
     if (const QString failed = window.open_file(gui::qs(project)); !failed.isEmpty()) return fail(failed, 2);
     if (!options.view.empty() && !window.show_view(gui::qs(options.view))) {
         return fail("there is no view '" + gui::qs(options.view) + "'; there are " + window.view_ids().join(", "), 2);
+    }
+    if (!options.sweep.empty() && !window.show_sweep(gui::qs(options.sweep))) {
+        return fail("--sweep takes one field or two of the knobs, for example workload.concurrency,speculation.steps", 2);
     }
     window.show();
     if (!options.screenshot.empty()) {

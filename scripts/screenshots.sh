@@ -42,7 +42,7 @@ if (( docs )); then
 fi
 mkdir -p "$directory"
 # The program names its views when it is asked for one that does not exist.
-views=$("$binary" --view '?' --screenshot /dev/null 2>&1 | sed -n 's/.*there are //p' | tr -d ',')
+views=$("$binary" --view '?' --screenshot /dev/null 2>&1 | sed -n 's/.*there are //p' | tr -d ',' || true)
 count=0
 for view in $views; do
     for theme in light dark; do

@@ -132,21 +132,27 @@ model::Expected<Sweep> run_sweep(const Answer& base, std::vector<SweepAxis> axes
     return out;
 }
 
-std::vector<double> break_even_points(const Sweep& sweep) {
+std::vector<double> crossings_of(const Sweep& sweep, const std::vector<double>& values, double level) {
     std::vector<double> out;
     if (sweep.axes.size() != 1) return out;
     for (std::size_t i = 1; i < sweep.points.size(); ++i) {
         const SweepPoint& a = sweep.points[i - 1];
         const SweepPoint& b = sweep.points[i];
-        if (!a.error.empty() || !b.error.empty() || !a.values[0].is_number() || !b.values[0].is_number()) continue;
-        const double below = a.speedup.value - 1;
-        const double above = b.speedup.value - 1;
-        if (below == 0 || below * above >= 0) continue;
+        if (a.values.empty() || b.values.empty() || !a.values[0].is_number() || !b.values[0].is_number()) continue;
+        const double before = values[i - 1] - level;
+        const double after = values[i] - level;
+        if (!(before * after < 0) && !(after == 0 && before != 0)) continue;
         const double x0 = a.values[0].get<double>();
         const double x1 = b.values[0].get<double>();
-        out.push_back(x0 + (x1 - x0) * below / (below - above));
+        out.push_back(x0 + (x1 - x0) * before / (before - after));
     }
     return out;
+}
+
+std::vector<double> break_even_points(const Sweep& sweep) {
+    std::vector<double> speedups;
+    for (const SweepPoint& point : sweep.points) speedups.push_back(point.error.empty() ? point.speedup.value : std::nan(""));
+    return crossings_of(sweep, speedups, 1);
 }
 
 std::optional<std::size_t> best_point(const Sweep& sweep) {

@@ -52,6 +52,8 @@ using SweepProgress = std::function<void(std::size_t done, std::size_t all)>;
 [[nodiscard]] model::Expected<Sweep> run_sweep(const Answer& base, std::vector<SweepAxis> axes, const std::string& data_directory,
                                                int threads, const std::stop_token& stop, const SweepProgress& progress = {});
 
+/// Where values, one a point, cross `level` along a one-axis sweep of numbers, by linear interpolation; NaN: no value there.
+[[nodiscard]] std::vector<double> crossings_of(const Sweep& sweep, const std::vector<double>& values, double level);
 /// Where speed-up crosses 1 along a one-axis sweep of numbers, by linear interpolation, rising or falling; in order.
 [[nodiscard]] std::vector<double> break_even_points(const Sweep& sweep);
 /// Index of the point with most tokens per second that fits, or nullopt.

@@ -4,6 +4,8 @@
 #include <qcustomplot.h>
 
 #include <QComboBox>
+#include <QDoubleSpinBox>
+#include <QFileDialog>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QProgressBar>
@@ -11,12 +13,14 @@
 #include <QSpinBox>
 #include <QSplitter>
 #include <QTableView>
+#include <QToolButton>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "gui/core/contour.h"
+#include "gui/core/measured_points.h"
 #include "gui/models/tables.h"
 #include "gui/models/text.h"
 #include "gui/views/theme.h"
@@ -81,6 +85,22 @@ CurvesPage::CurvesPage(Session& session, QWidget* parent) : Page(session, "curve
     row->addWidget(new QLabel("and", this));
     row->addWidget(y_);
     row->addWidget(points_);
+    target_ = new QDoubleSpinBox(this);
+    target_->setObjectName("curves.target");
+    target_->setAccessibleName("Target");
+    target_->setToolTip("A rate to reach: the curve says which value of the knob reaches it");
+    target_->setRange(0, 1e6);
+    target_->setDecimals(1);
+    target_->setSpecialValueText("no target");
+    target_->setPrefix("target ");
+    target_->setKeyboardTracking(false);
+    row->addWidget(target_);
+    auto* measured = new QToolButton(this);
+    measured->setText("Measured...");
+    measured->setToolTip("Lays measured points over the curve: a CSV of x and value, a row each");
+    row->addWidget(measured);
+    connect(measured, &QToolButton::clicked, this, [this] { open_measured(); });
+    connect(target_, &QDoubleSpinBox::valueChanged, this, [this] { draw(); });
     row->addWidget(progress_);
     row->addWidget(cancel_);
     row->addStretch(1);
@@ -118,20 +138,19 @@ QWidget* CurvesPage::picture() { return plot_; }
 QString CurvesPage::remark() const { return remark_->text(); }
 std::vector<Table> CurvesPage::tables() const { return {model_.table()}; }
 
-void CurvesPage::sweep(const QString& path) {
-    const QSignalBlocker a(x_);
-    const QSignalBlocker b(y_);
-    y_->setCurrentIndex(0);
-    x_->setCurrentIndex(std::max(0, x_->findData(path)));
+bool CurvesPage::choose(const QString& x, const QString& y) {
+    const int at_x = x_->findData(x);
+    const int at_y = y_->findData(y);
+    if (at_x < 0 || at_y < 0 || (x == y && !x.isEmpty())) return false;
+    {
+        const QSignalBlocker a(x_);
+        const QSignalBlocker b(y_);
+        y_->setCurrentIndex(at_y);
+        x_->setCurrentIndex(at_x);
+    }
+    sweep_.reset();
     start();
-}
-
-void CurvesPage::map(const QString& x, const QString& y) {
-    const QSignalBlocker a(x_);
-    const QSignalBlocker b(y_);
-    x_->setCurrentIndex(std::max(0, x_->findData(x)));
-    y_->setCurrentIndex(std::max(0, y_->findData(y)));
-    start();
+    return true;
 }
 
 CurvesPage::Quantity CurvesPage::quantity() const { return static_cast<Quantity>(quantity_->currentIndex()); }
@@ -339,10 +358,51 @@ void CurvesPage::draw_curve() {
         const SweepPoint& point = sweep_->points[*best];
         text += "Best: " + qs(value_text(point.values[0])) + " with " + fixed(point.tokens_per_second.value, 1) + " tok/s.";
     }
+    add_target(text);
+    add_measured();
     remark_->setText(text);
     remark_->setToolTip(text);
     plot_->legend->setVisible(true);
     plot_->axisRect()->insetLayout()->setInsetAlignment(0, Qt::AlignBottom | Qt::AlignRight);
+}
+
+void CurvesPage::add_target(QString& text) {
+    const double target = target_->value();
+    if (target <= 0) return;
+    auto* rule = new QCPItemStraightLine(plot_);
+    rule->point1->setCoords(plot_->xAxis->range().lower, target);
+    rule->point2->setCoords(plot_->xAxis->range().upper, target);
+    rule->setPen(QPen(theme().warn, 1.6, Qt::DotLine));
+    plot_->yAxis->setRangeUpper(std::max(plot_->yAxis->range().upper, target * 1.05));
+    std::vector<double> values;
+    for (const SweepPoint& point : sweep_->points) values.push_back(point.error.empty() && point.fits ? value_of(point).value : std::nan(""));
+    const auto crossings = crossings_of(*sweep_, values, target);
+    text += "  Target " + QString::number(target, 'g', 6) + (crossings.empty() ? " is not reached here." : " at ");
+    for (std::size_t i = 0; i < crossings.size(); ++i) text += (i > 0 ? ", " : "") + QString::number(crossings[i], 'g', 4);
+    if (!crossings.empty()) text += ".";
+}
+
+void CurvesPage::add_measured() {
+    if (measured_.empty()) return;
+    auto* points = plot_->addGraph();
+    QVector<double> xs, ys;
+    for (const auto& [x, y] : measured_) {
+        xs << x;
+        ys << y;
+    }
+    points->setData(xs, ys);
+    points->setLineStyle(QCPGraph::lsNone);
+    points->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDiamond, QPen(theme().series(1), 1.8), QBrush(Qt::NoBrush), 10));
+    points->setName("measured");
+}
+
+void CurvesPage::open_measured() {
+    const QString path = QFileDialog::getOpenFileName(this, "Measured points", {}, "Tables (*.csv)");
+    if (path.isEmpty()) return;
+    auto points = read_points_file(path.toStdString());
+    if (!points) return remark_->setText(qs(points.error().to_text()));
+    measured_ = std::move(*points);
+    draw();
 }
 
 void CurvesPage::draw_categories() {

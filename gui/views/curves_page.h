@@ -15,6 +15,7 @@ class QCustomPlot;
 class QLabel;
 class QProgressBar;
 class QPushButton;
+class QDoubleSpinBox;
 class QSpinBox;
 
 namespace draftboard::gui {
@@ -23,9 +24,8 @@ class CurvesPage : public Page {
     Q_OBJECT
    public:
     explicit CurvesPage(Session& session, QWidget* parent = nullptr);
-    /// Sweeps this knob alone.
-    void sweep(const QString& path);
-    void map(const QString& x, const QString& y);
+    /// Sweeps the knob of this path ("pareto": total against per-user rates), with `y` both; false: no such knob.
+    bool choose(const QString& x, const QString& y);
     [[nodiscard]] QWidget* picture() override;
     [[nodiscard]] std::vector<Table> tables() const override;
     [[nodiscard]] bool busy() const override { return task_.running() || soon_.isActive() || !sweep_; }
@@ -43,6 +43,9 @@ class CurvesPage : public Page {
     void draw_categories();
     void draw_map();
     void draw_pareto();
+    void add_target(QString& text);
+    void add_measured();
+    void open_measured();
     [[nodiscard]] Quantity quantity() const;
     [[nodiscard]] model::Interval value_of(const SweepPoint& point) const;
 
@@ -56,6 +59,8 @@ class CurvesPage : public Page {
     QComboBox* y_ = nullptr;
     QComboBox* quantity_ = nullptr;
     QSpinBox* points_ = nullptr;
+    QDoubleSpinBox* target_ = nullptr;
+    std::vector<std::pair<double, double>> measured_;  ///< x and quantity, laid over the curve
     QCustomPlot* plot_ = nullptr;
     QTableView* table_ = nullptr;
     QLabel* remark_ = nullptr;

@@ -32,6 +32,7 @@
 #include "gui/views/knob_panel.h"
 #include "gui/views/measurement_pages.h"
 #include "gui/views/result_pages.h"
+#include "gui/views/roofline_page.h"
 #include "gui/views/timeline_page.h"
 #include "gui/views/waterfall_page.h"
 #include "model/import/import_machine.h"
@@ -66,6 +67,7 @@ MainWindow::MainWindow(const std::string& data_directory, bool keep_settings, QW
     add_page(levers_ = new LeversPage(session_));
     add_page(new VariantsPage(session_));
     add_page(new DetailsPage(session_));
+    add_page(new RooflinePage(session_));
     add_page(calibration_ = new CalibrationPage(session_));
     add_page(validation_ = new ValidationPage(session_));
     build_docks();
@@ -78,7 +80,7 @@ MainWindow::MainWindow(const std::string& data_directory, bool keep_settings, QW
     connect(timeline_, &TimelinePage::time_changed, box_, &BoxPage::set_time);
     connect(knobs_, &KnobPanel::sweep_wanted, this, [this](const QString& path) {
         show_view("curves");
-        curves_->sweep(path);
+        curves_->choose(path, {});
     });
     connect(&session_, &Session::project_changed, this, [this] { update_title(); });
     connect(&session_.history(), &QUndoStack::cleanChanged, this, [this] { update_title(); });
@@ -170,7 +172,8 @@ void MainWindow::build_menus() {
     QMenu* view = menuBar()->addMenu("&View");
     for (std::size_t i = 0; i < pages_.size(); ++i) {
         Page* page = pages_[i];
-        view->addAction(page->title(), QKeySequence(Qt::CTRL | (Qt::Key_1 + static_cast<int>(i))), this, [this, page] { show_view(page->id()); });
+        const int digit = static_cast<int>((i + 1) % 10);  // the tenth is 0
+        view->addAction(page->title(), QKeySequence(Qt::CTRL | (Qt::Key_0 + digit)), this, [this, page] { show_view(page->id()); });
     }
     view->addSeparator();
     for (QDockWidget* dock : findChildren<QDockWidget*>()) view->addAction(dock->toggleViewAction());
@@ -241,6 +244,11 @@ bool MainWindow::show_view(const QString& id) {
         return true;
     }
     return false;
+}
+
+bool MainWindow::show_sweep(const QString& paths) {
+    const QStringList axes = paths.split(',', Qt::SkipEmptyParts);
+    return axes.size() >= 1 && axes.size() <= 2 && show_view("curves") && curves_->choose(axes[0], axes.size() == 2 ? axes[1] : QString());
 }
 
 Page* MainWindow::current_page() const { return qobject_cast<Page*>(tabs_->currentWidget()); }
@@ -353,7 +361,7 @@ void MainWindow::show_palette() {
         entries.push_back({"Turn: " + qs(knob.label), qs(knob.group), [this, path] { knobs_->reveal(path); }});
         entries.push_back({"Sweep: " + qs(knob.label), path, [this, path] {
                                show_view("curves");
-                               curves_->sweep(path);
+                               curves_->choose(path, {});
                            }});
     }
     for (std::size_t i = 0; i < session_.project().variants.size(); ++i) {

@@ -41,6 +41,8 @@ class MainWindow : public QMainWindow {
     /// Ids of views: "waterfall", "timeline", "box", "curves", ...
     [[nodiscard]] QStringList view_ids() const;
     bool show_view(const QString& id);
+    /// The curves view over "PATH" or "PATH,PATH"; false: no such knob.
+    bool show_sweep(const QString& paths);
     [[nodiscard]] Page* current_page() const;
     /// True while an answer or the shown view is still being computed.
     [[nodiscard]] bool busy() const;

@@ -201,7 +201,7 @@ void CalibrationPage::show_entry(int row) {
         for (const calibration::TableFit& of : calibration_->fits) {
             if (of.key == name && (fit == nullptr || of.rows > fit->rows)) fit = &of;
         }
-        text_->setText(key + ": " + qs(constants.source) + (fit ? "; worst row: " + qs(fit->worst_row) : ""));
+        text_->setText(key + ": " + qs(constants.source) + (fit != nullptr && !fit->worst_row.empty() ? "; worst row: " + qs(fit->worst_row) : ""));
         draw(fit, &constants);
         return;
     }
@@ -243,6 +243,7 @@ void CalibrationPage::draw(const calibration::TableFit* fit, const sim::KernelCo
         line->setPen(QPen(t.series(1), 2, Qt::DashLine));
         line->setName("correction by m that the fit carries");
     }
+    if (xs.isEmpty() && factors_x.isEmpty() && fit != nullptr) return draw_summary(*fit);
     if (xs.isEmpty() && factors_x.isEmpty()) {
         auto* none = new QCPItemText(plot_);
         none->position->setType(QCPItemPosition::ptAxisRectRatio);
@@ -259,6 +260,44 @@ void CalibrationPage::draw(const calibration::TableFit* fit, const sim::KernelCo
     plot_->xAxis->setRange(-0.4, right + 0.5);
     plot_->yAxis->setRange(-most * 1.15, most * 1.15);
     plot_->legend->setVisible(!xs.isEmpty() || !factors_x.isEmpty());
+    plot_->replot();
+}
+
+// A fit without corrections by m: its errors over all rows, and over those that found the caches cold and warm.
+void CalibrationPage::draw_summary(const calibration::TableFit& fit) {
+    const Theme& t = theme();
+    prepare(*plot_, font());
+    const std::pair<const char*, const calibration::ErrorSummary*> groups[] = {{"all rows", &fit.all_errors}, {"cold caches", &fit.cold_errors}, {"warm caches", &fit.warm_errors}};
+    QSharedPointer<QCPAxisTickerText> ticker(new QCPAxisTickerText);
+    QVector<double> xs, medians, reach;
+    for (const auto& [name, errors] : groups) {
+        if (errors->rows == 0) continue;
+        ticker->addTick(static_cast<double>(xs.size()), QString(name) + " (" + QString::number(errors->rows) + ")");
+        xs << static_cast<double>(xs.size());
+        medians << 100 * errors->median;
+        reach << 100 * (errors->p90 - errors->median);
+    }
+    auto* bars = new QCPBars(plot_->xAxis, plot_->yAxis);
+    bars->setData(xs, medians, true);
+    bars->setWidth(0.4);
+    bars->setPen(QPen(t.series(0)));
+    QColor fill = t.series(0);
+    fill.setAlpha(150);
+    bars->setBrush(fill);
+    bars->setName("median, whiskers to nine of ten rows");
+    auto* whiskers = new QCPErrorBars(plot_->xAxis, plot_->yAxis);
+    whiskers->setDataPlottable(bars);
+    whiskers->setData(QVector<double>(xs.size(), 0.0), reach);
+    whiskers->setPen(QPen(t.text, 1.4));
+    whiskers->removeFromLegend();
+    plot_->xAxis->setLabel({});
+    plot_->xAxis->setTicker(ticker);
+    plot_->xAxis->setRange(-0.7, std::max(1.0, static_cast<double>(xs.size())) - 0.3);
+    double most = 1;
+    for (int i = 0; i < xs.size(); ++i) most = std::max(most, medians[i] + reach[i]);
+    plot_->yAxis->setLabel("|error| of rows not seen [%]");
+    plot_->yAxis->setRange(0, most * 1.15);
+    plot_->legend->setVisible(true);
     plot_->replot();
 }
 
@@ -359,7 +398,14 @@ QString ValidationPage::show_text(const std::string& text, const QString& source
 }
 
 void ValidationPage::refresh() {
-    if (!file_) text_->setText("Open what `draftboard validate SUITE --calibration here.json --json > validation.json` wrote, or validate this CPU.");
+    if (!file_) {
+        // The shipped example, so that the first look is at something real.
+        const std::string example = session_.data_directory() + "/validations/cpu-quick-xeon.json";
+        const auto text = model::read_file(example);
+        const QString failed = text ? show_text(*text, qs(example)) : qs(text.error().to_text());
+        if (failed.isEmpty()) text_->setText("Shipped example. " + text_->text());
+        else text_->setText("Open what `draftboard validate SUITE --calibration here.json --json > validation.json` wrote, or validate this CPU.");
+    }
     draw();
 }
 

@@ -50,6 +50,7 @@ class CalibrationPage : public Page {
     void show_entry(int row);
     void measure();
     void draw(const calibration::TableFit* fit, const sim::KernelConstants* constants);
+    void draw_summary(const calibration::TableFit& fit);
 
     BackgroundTask task_;
     std::optional<calibration::Calibration> calibration_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gui/views/result_pages.h"
 
+#include <QComboBox>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QInputDialog>
@@ -42,11 +43,21 @@ LeversPage::LeversPage(Session& session, QWidget* parent) : Page(session, "lever
     adopt_ = new QPushButton("Turn it on", this);
     adopt_->setObjectName("levers.adopt");
     adopt_->setToolTip("Makes the chosen change in the shown variant");
+    auto* kinds = new QComboBox(this);
+    kinds->setObjectName("levers.kind");
+    kinds->setAccessibleName("Kind of change");
+    for (const char* kind : {"all kinds", "setting", "hardware", "load", "uncertainty"}) kinds->addItem(kind);
     row->addWidget(text_, 1);
     row->addWidget(progress_);
+    row->addWidget(kinds);
     row->addWidget(adopt_);
     all->addLayout(row);
     view_ = make_table_view(model_, "levers.table", this);
+    connect(kinds, &QComboBox::currentIndexChanged, this, [this, kinds](int index) {
+        auto* proxy = qobject_cast<QSortFilterProxyModel*>(view_->model());
+        proxy->setFilterKeyColumn(1);
+        proxy->setFilterFixedString(index == 0 ? QString() : kinds->currentText());
+    });
     view_->setSelectionMode(QAbstractItemView::SingleSelection);
     all->addWidget(view_, 1);
     soon_.setSingleShot(true);
@@ -82,7 +93,6 @@ void LeversPage::start() {
             results_ = results;
             model_.set(levers_table(results_));
             view_->setColumnWidth(3, 220);
-            view_->selectRow(0);
             text_->setText("Each row is one change alone against " + fixed(answer->prediction.tokens_per_second.value, 1) + " tok/s; largest effect first.");
         };
     });

@@ -58,7 +58,7 @@ int TimelineWidget::link_rows() const { return static_cast<int>(busiest_.size())
 double TimelineWidget::row_height() const {
     if (!details_ || details_->timeline.rows.empty()) return 1;
     const double all = static_cast<double>(details_->timeline.rows.size()) + 0.8 * link_rows() + (link_rows() > 0 ? 0.6 : 0);
-    return std::clamp((height() - kAxis - kPassBand - 4) / all, 12.0, 44.0);
+    return std::clamp((height() - kAxis - kPassBand - 4) / all, 12.0, 64.0);
 }
 
 QRect TimelineWidget::row_rect(std::size_t row) const {

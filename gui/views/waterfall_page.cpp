@@ -43,7 +43,7 @@ QSize WaterfallWidget::minimumSizeHint() const {
 double WaterfallWidget::row_height() const {
     if (waterfall_.bars.empty()) return 1;
     const double free = (height() - kTop - kMargin) / static_cast<double>(waterfall_.bars.size());
-    return std::min(free, fontMetrics().height() * 2.1);
+    return std::min(free, fontMetrics().height() * 3.0);
 }
 
 QPoint WaterfallWidget::centre_of(std::size_t bar) const {
@@ -104,13 +104,13 @@ void WaterfallWidget::paintEvent(QPaintEvent*) {
     const int pass_width = metrics.horizontalAdvance("draft_extend") + 14;
     const double left = kMargin + pass_width + label_width + 14;
     const double value_width = metrics.horizontalAdvance("00.000 ms  100.0 %  ") + 4;
-    const double coverage_width = metrics.horizontalAdvance("interpolated") + 6;
+    const double coverage_width = metrics.horizontalAdvance("extrapolated") + 14;
     const double right = width() - kMargin - value_width - coverage_width;
     const double most = std::max({waterfall_.cycle_ms, waterfall_.budget_ms, waterfall_.baseline_ms}) * 1.02;
     const auto x_of = [&](double ms) { return left + ms / most * (right - left); };
     const double row = row_height();
     const double bottom = kTop + row * static_cast<double>(waterfall_.bars.size());
-    const double thick = std::min(row * 0.62, 18.0);
+    const double thick = std::min(row * 0.62, 24.0);
 
     // Axis in round milliseconds.
     double step = 0.1;

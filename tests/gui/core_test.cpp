@@ -8,6 +8,7 @@
 
 #include "gui/core/box_edit.h"
 #include "gui/core/levers.h"
+#include "gui/core/measured_points.h"
 #include "gui/core/prediction_worker.h"
 #include "gui/core/project.h"
 #include "gui/core/sweep.h"
@@ -259,6 +260,28 @@ TEST(Sweep, StopsWhenAskedTo) {
     const auto sweep = run_sweep(*answer, {sweep_axis(*find_knob(knobs, "workload.context_tokens"), 50, *answer)}, kData, 2, stop.get_token());
     ASSERT_TRUE(sweep);
     EXPECT_FALSE(sweep->complete);
+}
+
+// f(x) = x at x = 1..12: the level 4.5 is crossed at 4.5, a level that is a value is met there once.
+TEST(Sweep, CrossingsOfALevelAreInterpolated) {
+    const AnswerPointer answer = answered(founding());
+    const auto knobs = knob_table(kData);
+    const auto sweep = run_sweep(*answer, {sweep_axis(*find_knob(knobs, "speculation.steps"), 12, *answer)}, kData, 2, {});
+    ASSERT_TRUE(sweep);
+    std::vector<double> values;
+    for (const SweepPoint& point : sweep->points) values.push_back(point.values[0].get<double>());
+    EXPECT_EQ(crossings_of(*sweep, values, 4.5), std::vector<double>{4.5});
+    EXPECT_EQ(crossings_of(*sweep, values, 7), std::vector<double>{7});
+    EXPECT_TRUE(crossings_of(*sweep, values, 99).empty());
+    values[4] = std::nan("");
+    EXPECT_TRUE(crossings_of(*sweep, values, 4.5).empty());
+}
+
+TEST(MeasuredPoints, AreReadByTheirColumnsAndRefusedWithTheLine) {
+    const auto points = parse_points("# what\nvalue,x\n60,1\n55.5,2\n", "f");
+    ASSERT_TRUE(points) << points.error().to_text();
+    EXPECT_EQ(*points, (std::vector<std::pair<double, double>>{{1, 60}, {2, 55.5}}));
+    for (const char* bad : {"", "x,y\n1,2\n", "x,value\n1,two\n", "x,value\n1\n"}) EXPECT_FALSE(parse_points(bad, "f")) << bad;
 }
 
 TEST(Sweep, TooManyPointsAreRefused) {

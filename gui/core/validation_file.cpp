@@ -55,6 +55,7 @@ model::Expected<ValidationFile> parse_validation_file(std::string_view text, con
     ValidationFile out;
     if (!reader.expect_object()) return tl::unexpected(model::to_error(problems, source));
     out.suite = reader.string("suite");
+    out.description = reader.string_or("description", "");
     out.calibration = reader.string_or("calibration", "");
     out.bound = reader.number_or("bound", 0.08, 0, kMost);
     out.within_bound = reader.boolean_or("within_bound", false);

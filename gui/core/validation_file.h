@@ -37,6 +37,7 @@ struct ValidatedOperation {
 
 struct ValidationFile {
     std::string suite;
+    std::string description;  ///< where it was measured, if anyone wrote it down
     std::string calibration;
     double bound = 0;
     bool within_bound = false;

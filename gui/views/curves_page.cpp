@@ -33,6 +33,12 @@ constexpr const char* kPareto = "pareto";
 constexpr int kSweepThreads = 2;
 constexpr int kRestMs = 150;  // a hand that still turns starts no sweep
 
+/// A place between two values of a knob: whole numbers as far as they are large, else two digits behind the point.
+QString number_text(const Knob& knob, double value) {
+    if (value == std::round(value) || value >= 1000) return QString::number(std::llround(value));
+    return knob.high < 2 ? QString::number(value, 'f', 3) : QString::number(value, 'f', 2);
+}
+
 double number_of(const model::Json& value, double fallback) { return value.is_number() ? value.get<double>() : fallback; }
 
 }  // namespace
@@ -62,7 +68,7 @@ CurvesPage::CurvesPage(Session& session, QWidget* parent) : Page(session, "curve
     x_->setCurrentIndex(x_->findData("speculation.acceptance.acceptance_length"));
     for (QComboBox* box : {quantity_, x_, y_}) {
         box->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
-        box->setMinimumContentsLength(14);
+        box->setMinimumContentsLength(11);
     }
     points_ = new QSpinBox(this);
     points_->setRange(3, 99);
@@ -74,7 +80,8 @@ CurvesPage::CurvesPage(Session& session, QWidget* parent) : Page(session, "curve
     progress_->setMaximumWidth(120);
     progress_->setTextVisible(false);
     progress_->hide();
-    cancel_ = new QPushButton("Cancel", this);
+    cancel_ = new QToolButton(this);
+    cancel_->setText("Cancel");
     cancel_->hide();
     remark_ = new QLabel(this);
     remark_->setObjectName("curves.remark");
@@ -101,12 +108,14 @@ CurvesPage::CurvesPage(Session& session, QWidget* parent) : Page(session, "curve
     row->addWidget(measured);
     connect(measured, &QToolButton::clicked, this, [this] { open_measured(); });
     connect(target_, &QDoubleSpinBox::valueChanged, this, [this] { draw(); });
-    row->addWidget(progress_);
-    row->addWidget(cancel_);
     row->addStretch(1);
     all->addLayout(row);
-    remark_->setContentsMargins(8, 0, 8, 0);
-    all->addWidget(remark_);
+    auto* second = new QHBoxLayout;
+    second->setContentsMargins(8, 0, 8, 0);
+    second->addWidget(remark_, 1);
+    second->addWidget(progress_);
+    second->addWidget(cancel_);
+    all->addLayout(second);
     auto* split = new QSplitter(Qt::Horizontal, this);
     plot_ = new QCustomPlot(split);
     plot_->setObjectName("curves.plot");
@@ -123,7 +132,7 @@ CurvesPage::CurvesPage(Session& session, QWidget* parent) : Page(session, "curve
     for (QComboBox* box : {x_, y_}) connect(box, &QComboBox::currentIndexChanged, this, [this] { start(); });
     connect(quantity_, &QComboBox::currentIndexChanged, this, [this] { draw(); });
     connect(points_, &QSpinBox::valueChanged, this, [this] { start(); });
-    connect(cancel_, &QPushButton::clicked, &task_, &BackgroundTask::cancel);
+    connect(cancel_, &QToolButton::clicked, &task_, &BackgroundTask::cancel);
     connect(&task_, &BackgroundTask::progressed, this, [this](double share, const QString&) { progress_->setValue(static_cast<int>(100 * share)); });
     soon_.setSingleShot(true);
     soon_.setInterval(kRestMs);
@@ -304,17 +313,8 @@ void CurvesPage::draw_curve() {
     if (axis.knob.logarithmic) {
         plot_->xAxis->setScaleType(QCPAxis::stLogarithmic);
         QSharedPointer<QCPAxisTickerText> ticker(new QCPAxisTickerText);
-        double last = -1;
-        for (const double x : xs) {
-            const bool power = std::abs(std::log2(x) - std::round(std::log2(x))) < 1e-6;
-            if ((power || xs.size() <= 12) && (last < 0 || x / last > 1.5)) {
-                ticker->addTick(x, QString::number(x, 'g', 6));
-                last = x;
-            }
-        }
-        if (ticker->ticks().size() < 2) {
-            for (double x = 1; x < axis.knob.high * 1.01; x *= 4) ticker->addTick(x, QString::number(x, 'g', 6));
-        }
+        const double step = axis.knob.high / axis.knob.low > 300 ? 4 : 2;
+        for (double x = axis.knob.low; x < axis.knob.high * 1.01; x *= step) ticker->addTick(x, QString::number(x, 'g', 6));
         plot_->xAxis->setTicker(ticker);
     } else if (axis.knob.whole()) {
         QSharedPointer<QCPAxisTickerFixed> ticker(new QCPAxisTickerFixed);
@@ -347,12 +347,12 @@ void CurvesPage::draw_curve() {
     plot_->replot(QCustomPlot::rpImmediateRefresh);  // so that pixels are known
     QString text;
     for (const double x : break_even_points(*sweep_)) {
-        vertical(x, t.good, "break-even " + QString::number(x, 'g', 4), 0.055);
-        text += "Break-even at " + QString::number(x, 'f', 2) + (axis.knob.unit.empty() ? "" : " " + qs(axis.knob.unit)) + ".  ";
+        vertical(x, t.good, "break-even " + number_text(axis.knob, x), 0.055);
+        text += "Break-even at " + number_text(axis.knob, x) + (axis.knob.unit.empty() ? "" : " " + qs(axis.knob.unit)) + ".  ";
     }
     if (const AnswerPointer answer = session_.answer()) {
         const KnobState state = knob_state(axis.knob, *answer);
-        if (state.value.is_number()) vertical(state.value.get<double>(), t.accent, "now " + QString::number(state.value.get<double>(), 'g', 4), 0.13);
+        if (state.value.is_number()) vertical(state.value.get<double>(), t.accent, "now " + number_text(axis.knob, state.value.get<double>()), 0.13);
     }
     if (const auto best = best_point(*sweep_)) {
         const SweepPoint& point = sweep_->points[*best];
@@ -378,7 +378,7 @@ void CurvesPage::add_target(QString& text) {
     for (const SweepPoint& point : sweep_->points) values.push_back(point.error.empty() && point.fits ? value_of(point).value : std::nan(""));
     const auto crossings = crossings_of(*sweep_, values, target);
     text += "  Target " + QString::number(target, 'g', 6) + (crossings.empty() ? " is not reached here." : " at ");
-    for (std::size_t i = 0; i < crossings.size(); ++i) text += (i > 0 ? ", " : "") + QString::number(crossings[i], 'g', 4);
+    for (std::size_t i = 0; i < crossings.size(); ++i) text += (i > 0 ? ", " : "") + number_text(sweep_->axes[0].knob, crossings[i]);
     if (!crossings.empty()) text += ".";
 }
 
@@ -438,6 +438,7 @@ void CurvesPage::draw_categories() {
     error->setDataPlottable(bars);
     error->setData(down, up);
     error->setPen(QPen(t.text, 1.4));
+    error->setSymbolGap(0);
     for (std::size_t i = 0; i < sweep_->points.size(); ++i) {
         if (sweep_->points[i].error.empty()) continue;
         auto* label = new QCPItemText(plot_);
@@ -488,7 +489,6 @@ void CurvesPage::draw_map() {
     gradient.setNanHandling(QCPColorGradient::nhTransparent);
     map->setGradient(gradient);
     map->setInterpolate(false);
-    map->setDataRange(QCPRange(least, std::max(most, least * 1.0001)));
     auto* scale = new QCPColorScale(plot_);
     plot_->plotLayout()->addElement(0, 1, scale);
     scale->setType(QCPAxis::atRight);
@@ -499,7 +499,7 @@ void CurvesPage::draw_map() {
     scale->axis()->setLabelFont(font());
     scale->axis()->setTickLabelFont(font());
     scale->setGradient(gradient);
-    scale->setDataRange(map->dataRange());
+    scale->setDataRange(QCPRange(least, std::max(most, least * 1.0001)));
     auto* margins = new QCPMarginGroup(plot_);
     plot_->axisRect()->setMarginGroup(QCP::msTop | QCP::msBottom, margins);
     scale->setMarginGroup(QCP::msTop | QCP::msBottom, margins);

@@ -14,9 +14,9 @@ class QComboBox;
 class QCustomPlot;
 class QLabel;
 class QProgressBar;
-class QPushButton;
 class QDoubleSpinBox;
 class QSpinBox;
+class QToolButton;
 
 namespace draftboard::gui {
 
@@ -65,7 +65,7 @@ class CurvesPage : public Page {
     QTableView* table_ = nullptr;
     QLabel* remark_ = nullptr;
     QProgressBar* progress_ = nullptr;
-    QPushButton* cancel_ = nullptr;
+    QToolButton* cancel_ = nullptr;
 };
 
 }  // namespace draftboard::gui

@@ -206,6 +206,7 @@ void KnobRow::show_menu(const QPoint& at) {
 
 KnobPanel::KnobPanel(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
     setObjectName("knobs");
+    setMinimumWidth(fontMetrics().horizontalAdvance('x') * 41);
     auto* all = new QVBoxLayout(this);
     all->setContentsMargins(6, 6, 0, 0);
     search_ = new QLineEdit(this);

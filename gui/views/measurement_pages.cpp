@@ -289,6 +289,7 @@ void CalibrationPage::draw_summary(const calibration::TableFit& fit) {
     whiskers->setDataPlottable(bars);
     whiskers->setData(QVector<double>(xs.size(), 0.0), reach);
     whiskers->setPen(QPen(t.text, 1.4));
+    whiskers->setSymbolGap(0);
     whiskers->removeFromLegend();
     plot_->xAxis->setLabel({});
     plot_->xAxis->setTicker(ticker);
@@ -403,7 +404,7 @@ void ValidationPage::refresh() {
         const std::string example = session_.data_directory() + "/validations/cpu-quick-xeon.json";
         const auto text = model::read_file(example);
         const QString failed = text ? show_text(*text, qs(example)) : qs(text.error().to_text());
-        if (failed.isEmpty()) text_->setText("Shipped example. " + text_->text());
+        if (failed.isEmpty()) text_->setText("Shipped example (" + qs(file_->description) + "). " + text_->text());
         else text_->setText("Open what `draftboard validate SUITE --calibration here.json --json > validation.json` wrote, or validate this CPU.");
     }
     draw();
@@ -414,12 +415,6 @@ void ValidationPage::draw() {
     prepare(*plot_, font());
     plot_->xAxis->setLabel("measured tokens per second");
     plot_->yAxis->setLabel("predicted tokens per second");
-    for (QCPAxis* axis : {plot_->xAxis, plot_->yAxis}) {
-        axis->setScaleType(QCPAxis::stLogarithmic);
-        axis->setTicker(QSharedPointer<QCPAxisTicker>(new QCPAxisTickerLog));
-        axis->setNumberFormat("gb");
-        axis->setNumberPrecision(0);
-    }
     double low = 1e300;
     double high = 0;
     if (file_) {
@@ -451,9 +446,12 @@ void ValidationPage::draw() {
     even->setData({low, high}, {low, high});
     even->setPen(QPen(t.muted, 1.4, Qt::DashLine));
     even->removeFromLegend();
+    // Graphs keep their points by x, and whiskers go with points by their place: so by x from the start.
+    auto by_measured = file_ ? file_->configurations : std::vector<ValidatedConfiguration>();
+    std::sort(by_measured.begin(), by_measured.end(), [](const auto& a, const auto& b) { return a.measured < b.measured; });
     for (const bool unseen : {false, true}) {
         QVector<double> xs, ys, up, down;
-        for (const ValidatedConfiguration& one : file_ ? file_->configurations : std::vector<ValidatedConfiguration>()) {
+        for (const ValidatedConfiguration& one : by_measured) {
             if (one.unseen != unseen) continue;
             xs << one.measured;
             ys << one.predicted.value;
@@ -475,8 +473,7 @@ void ValidationPage::draw() {
         whiskers->setPen(QPen(faint, 1));
         whiskers->removeFromLegend();
     }
-    plot_->xAxis->setRange(low, high);
-    plot_->yAxis->setRange(low, high);
+    for (QCPAxis* axis : {plot_->xAxis, plot_->yAxis}) set_log_axis(*axis, low, high);
     plot_->legend->setVisible(file_.has_value());
     plot_->axisRect()->insetLayout()->setInsetAlignment(0, Qt::AlignTop | Qt::AlignLeft);
     plot_->replot();

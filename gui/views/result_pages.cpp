@@ -264,7 +264,7 @@ void VariantsPage::refresh() {
     }
 }
 
-DetailsPage::DetailsPage(Session& session, QWidget* parent) : Page(session, "details", "Memory and operations", parent) {
+DetailsPage::DetailsPage(Session& session, QWidget* parent) : Page(session, "details", "Operations", parent) {
     auto* all = new QVBoxLayout(this);
     all->setContentsMargins(8, 6, 8, 0);
     verdict_ = new QLabel(this);

@@ -13,13 +13,49 @@
 
 namespace draftboard::gui {
 
+namespace {
+
+struct PointLabel {
+    double x = 0;
+    double y = 0;
+    double size = 0;
+    double weight = 0;
+    QString text;
+};
+
+/// Names as far as they do not cover each other, the costliest first.
+void place_labels(QCustomPlot& plot, std::vector<PointLabel> labels, const QFont& font) {
+    std::stable_sort(labels.begin(), labels.end(), [](const PointLabel& a, const PointLabel& b) { return a.weight > b.weight; });
+    const QFontMetricsF metrics(font);
+    std::vector<QRectF> taken;
+    for (const PointLabel& label : labels) {
+        const QPointF at(plot.xAxis->coordToPixel(label.x), plot.yAxis->coordToPixel(label.y));
+        const double wide = metrics.horizontalAdvance(label.text) + 6;
+        for (const bool left : {false, true}) {
+            const double off = label.size / 2 + 4;
+            const QRectF box(left ? at.x() - off - wide : at.x() + off, at.y() - metrics.height() / 2, wide, metrics.height());
+            if (std::any_of(taken.begin(), taken.end(), [&](const QRectF& other) { return other.intersects(box); })) continue;
+            taken.push_back(box);
+            auto* text = new QCPItemText(&plot);
+            text->position->setType(QCPItemPosition::ptAbsolute);
+            text->position->setPixelPosition(left ? box.topRight() : box.topLeft());
+            text->setPositionAlignment((left ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignTop);
+            text->setText(label.text);
+            text->setColor(theme().text);
+            text->setFont(font);
+            break;
+        }
+    }
+}
+
+}  // namespace
+
 RooflinePage::RooflinePage(Session& session, QWidget* parent) : Page(session, "roofline", "Roofline", parent) {
     auto* all = new QVBoxLayout(this);
     all->setContentsMargins(0, 6, 0, 0);
     plot_ = new QCustomPlot(this);
     plot_->setObjectName("roofline.plot");
     plot_->setAccessibleName("Roofline");
-    plot_->setInteractions(QCP::iRangeDrag | QCP::iRangeZoom | QCP::iSelectPlottables);
     all->addWidget(plot_);
 }
 
@@ -43,14 +79,11 @@ void RooflinePage::refresh() {
     plot_->xAxis->setLabel("flops a byte");
     plot_->yAxis->setLabel("TFLOP/s of one GPU");
     for (QCPAxis* axis : {plot_->xAxis, plot_->yAxis}) {
-        axis->setScaleType(QCPAxis::stLogarithmic);
-        axis->setTicker(QSharedPointer<QCPAxisTicker>(new QCPAxisTickerLog));
-        axis->setNumberFormat("gb");
-        axis->setNumberPrecision(0);
         axis->setTickLabelFont(font());
         axis->setLabelFont(font());
     }
     plot_->legend->setFont(font());
+    std::vector<PointLabel> labels;
     double low = 1e300;
     double high = 0;
     double least = 1e300;
@@ -78,7 +111,7 @@ void RooflinePage::refresh() {
             for (int i = 0; i < sim::kTermKinds; ++i) {
                 if (name == sim::to_name(static_cast<sim::TermKind>(i))) kind = static_cast<sim::TermKind>(i);
             }
-            const double size = 6 + 20 * std::sqrt(operation.total_ms / largest);
+            const double size = 6 + 13 * std::sqrt(operation.total_ms / largest);
             QColor fill = t.of(kind);
             fill.setAlpha(150);
             point->setData({x}, {y});
@@ -87,15 +120,7 @@ void RooflinePage::refresh() {
             point->setName(qs(name));
             if (graphs.contains(name)) point->removeFromLegend();
             else graphs[name] = point;
-            if (operation.total_ms > 0.03 * largest) {
-                auto* label = new QCPItemText(plot_);
-                label->position->setCoords(x, y);
-                label->setText("  " + qs(operation.role));
-                label->setPositionAlignment(Qt::AlignLeft | Qt::AlignVCenter);
-                label->setColor(t.text);
-                label->setFont(font());
-                label->setPadding(QMargins(static_cast<int>(size / 2), 0, 0, 0));
-            }
+            labels.push_back({x, y, size, operation.total_ms, qs(operation.role)});
         }
     }
     if (!(high > 0)) return plot_->replot();
@@ -114,11 +139,18 @@ void RooflinePage::refresh() {
         top = std::max(top, peak);
         ++series;
     }
-    plot_->xAxis->setRange(low, high);
-    plot_->yAxis->setRange(std::min(least, low * gpu.memory_gb_s * 1e-3) / 2, top * 2);
+    set_log_axis(*plot_->xAxis, low, high);
+    set_log_axis(*plot_->yAxis, std::min(least, low * gpu.memory_gb_s * 1e-3) / 2, top * 2);
     plot_->legend->setVisible(true);
     plot_->axisRect()->insetLayout()->setInsetAlignment(0, Qt::AlignBottom | Qt::AlignRight);
+    plot_->replot(QCustomPlot::rpImmediateRefresh);  // so that pixels are known
+    place_labels(*plot_, std::move(labels), font());
     plot_->replot();
+}
+
+void RooflinePage::resizeEvent(QResizeEvent* event) {
+    Page::resizeEvent(event);
+    request_refresh();  // names keep their places in pixels
 }
 
 }  // namespace draftboard::gui

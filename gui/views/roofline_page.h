@@ -19,6 +19,7 @@ class RooflinePage : public Page {
 
    protected:
     void refresh() override;
+    void resizeEvent(QResizeEvent* event) override;
 
    private:
     QCustomPlot* plot_ = nullptr;

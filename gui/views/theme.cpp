@@ -7,6 +7,7 @@
 #include <QPainter>
 #include <QPixmap>
 #include <QStyleFactory>
+#include <cmath>
 
 namespace draftboard::gui {
 
@@ -153,6 +154,21 @@ void style_plot(QCustomPlot& plot) {
         plot.legend->setBorderPen(QPen(t.border));
         plot.legend->setTextColor(t.text);
     }
+}
+
+void set_log_axis(QCPAxis& axis, double low, double high) {
+    axis.setScaleType(QCPAxis::stLogarithmic);
+    QSharedPointer<QCPAxisTickerText> ticker(new QCPAxisTickerText);
+    const bool wide = high / low > 100;
+    for (double power = std::pow(10.0, std::floor(std::log10(low))); power <= high; power *= 10) {
+        for (const double factor : {1.0, 2.0, 5.0}) {
+            const double at = power * factor;
+            if (at < low || at > high || (wide && factor != 1)) continue;
+            ticker->addTick(at, QString::number(at, 'g', 6));
+        }
+    }
+    axis.setTicker(ticker);
+    axis.setRange(low, high);
 }
 
 }  // namespace draftboard::gui

@@ -11,6 +11,7 @@
 #include "sim/coverage.h"
 
 class QApplication;
+class QCPAxis;
 class QCustomPlot;
 
 namespace draftboard::gui {
@@ -35,5 +36,7 @@ struct Theme {
 void apply_theme(QApplication& application, ThemeChoice choice);
 /// Axes, grid and background of a plot in the theme's colours.
 void style_plot(QCustomPlot& plot);
+/// A logarithmic axis from `low` to `high`, ticks at 1, 2 and 5 times powers of ten (powers alone over more than two decades).
+void set_log_axis(QCPAxis& axis, double low, double high);
 
 }  // namespace draftboard::gui

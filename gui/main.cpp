@@ -28,6 +28,8 @@ struct Options {
     std::string theme = "light";
     std::string size = "1280x800";
     std::string sweep;
+    std::string range;
+    bool small = false;
     int latency = 0;
 };
 
@@ -46,6 +48,7 @@ int main(int argc, char** argv) {
     cli.add_option("project,--project", options.project, "A project or scenario file, or the name of a shipped one");
     cli.add_option("--view", options.view, "The view to begin with");
     cli.add_option("--screenshot", options.screenshot, "Write the window as a PNG (or the view as SVG or PDF) and end");
+    cli.add_flag("--small", options.small, "Of a PNG: the 256 commonest colours only, for documentation");
     cli.add_option("--theme", options.theme, "light or dark")->check(CLI::IsMember({"light", "dark"}));
     cli.add_option("--size", options.size, "Width x height of the window in pixels")->check([](const std::string& text) {
         int width = 0;
@@ -54,6 +57,7 @@ int main(int argc, char** argv) {
         return right ? std::string() : "a size is WIDTHxHEIGHT, from 640x480 to 16384x16384";
     });
     cli.add_option("--sweep", options.sweep, "Show the curves view over this field, or the map over two: PATH or PATH,PATH; `pareto`");
+    cli.add_option("--range", options.range, "Show the timeline from FROM to TO, in milliseconds: FROM:TO");
     cli.add_option("--measure-latency", options.latency, "Turn knobs this many times, print how long answers took, and end")->check(CLI::Range(1, 10000));
     try {
         cli.parse(argc, argv);
@@ -88,8 +92,17 @@ int main(int argc, char** argv) {
         return fail("--sweep takes one field or two of the knobs, for example workload.concurrency,speculation.steps", 2);
     }
     window.show();
+    if (!options.range.empty()) {
+        double from = 0;
+        double to = 0;
+        if (std::sscanf(options.range.c_str(), "%lf:%lf", &from, &to) != 2 || !(from >= 0) || !(to > from) || !(to < 1e6)) {
+            return fail("--range is FROM:TO in milliseconds, for example 10:10.5", 2);
+        }
+        if (!gui::settle(window)) return fail("the timeline was not ready within a minute", 3);
+        window.show_range(from, to);
+    }
     if (!options.screenshot.empty()) {
-        const QString failed = gui::take_screenshot(window, gui::qs(options.screenshot));
+        const QString failed = gui::take_screenshot(window, gui::qs(options.screenshot), options.small);
         return failed.isEmpty() ? 0 : fail(failed, 2);
     }
     if (options.latency > 0) return gui::measure_latency(window, options.latency);

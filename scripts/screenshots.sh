@@ -30,13 +30,13 @@ binary=build/gui/draftboard-gui
 export QT_QPA_PLATFORM=offscreen
 export QT_LOGGING_RULES='*.debug=false;qt.qpa.*=false'
 
-# shot VIEW THEME SIZE FILE
-shot() { "$binary" founding-case --view "$1" --theme "$2" --size "$3" --screenshot "$4" 2>/dev/null; }
+# shot VIEW THEME SIZE FILE [OPTION...]
+shot() { "$binary" founding-case --view "$1" --theme "$2" --size "$3" --screenshot "$4" "${@:5}" 2>/dev/null; }
 
 if (( docs )); then
     mkdir -p docs/pictures
-    shot waterfall light 1120x700 docs/pictures/waterfall.png
-    shot timeline dark 1120x700 docs/pictures/timeline.png
+    shot waterfall light 1280x800 docs/pictures/waterfall.png --small
+    shot timeline dark 1280x800 docs/pictures/timeline.png --range 10:10.8 --small
     say "pictures written to docs/pictures"
     exit 0
 fi

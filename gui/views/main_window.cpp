@@ -251,6 +251,13 @@ bool MainWindow::show_sweep(const QString& paths) {
     return axes.size() >= 1 && axes.size() <= 2 && show_view("curves") && curves_->choose(axes[0], axes.size() == 2 ? axes[1] : QString());
 }
 
+void MainWindow::show_range(double from_ms, double to_ms) {
+    show_view("timeline");
+    QApplication::processEvents();  // the page takes its size and its slices
+    timeline_->widget().view().show(sim::from_us(1000 * from_ms), sim::from_us(1000 * to_ms));
+    timeline_->widget().update();
+}
+
 Page* MainWindow::current_page() const { return qobject_cast<Page*>(tabs_->currentWidget()); }
 
 bool MainWindow::busy() const {

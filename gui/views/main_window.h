@@ -43,6 +43,8 @@ class MainWindow : public QMainWindow {
     bool show_view(const QString& id);
     /// The curves view over "PATH" or "PATH,PATH"; false: no such knob.
     bool show_sweep(const QString& paths);
+    /// The timeline between two times of the cycle, in milliseconds.
+    void show_range(double from_ms, double to_ms);
     [[nodiscard]] Page* current_page() const;
     /// True while an answer or the shown view is still being computed.
     [[nodiscard]] bool busy() const;

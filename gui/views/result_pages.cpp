@@ -264,12 +264,59 @@ void VariantsPage::refresh() {
     }
 }
 
+MemoryBar::MemoryBar(QWidget* parent) : QWidget(parent) {
+    setObjectName("details.bar");
+    setAccessibleName("Memory of the fullest GPU");
+    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
+}
+
+void MemoryBar::show_memory(const model::MemoryFit& memory) {
+    memory_ = memory;
+    update();
+}
+
+void MemoryBar::paintEvent(QPaintEvent*) {
+    QPainter painter(this);
+    painter.setRenderHint(QPainter::Antialiasing);
+    const Theme& t = theme();
+    const double most = std::max(memory_.total_bytes, memory_.usable_bytes) * 1.02;
+    if (!(most > 0)) return;
+    const double line = fontMetrics().height();
+    const QRectF area(0, line * 1.1, width() - 1, line * 1.5);
+    painter.setPen(QPen(t.border));
+    painter.setBrush(t.base);
+    painter.drawRect(area);
+    const auto x_of = [&](double bytes) { return area.left() + bytes / most * area.width(); };
+    double at = 0;
+    int n = 0;
+    for (const model::MemoryPart& part : memory_.parts) {
+        const QRectF box(QPointF(x_of(at), area.top()), QPointF(x_of(at + part.bytes), area.bottom()));
+        QColor fill = t.series(n++);
+        fill.setAlpha(200);
+        painter.fillRect(box, fill);
+        const QString text = qs(part.name) + "  " + fixed(part.bytes * 1e-9, 1) + " GB";
+        if (fontMetrics().horizontalAdvance(text) + 8 < box.width()) {
+            painter.setPen(QColor(0xffffff));
+            painter.drawText(box, Qt::AlignCenter, text);
+        }
+        at += part.bytes;
+    }
+    const double limit = x_of(memory_.usable_bytes);
+    painter.setPen(QPen(memory_.fits ? t.good : t.bad, 2, Qt::DashLine));
+    painter.drawLine(QPointF(limit, area.top() - 4), QPointF(limit, area.bottom() + 4));
+    painter.drawText(QRectF(0, 0, limit - 4, line), Qt::AlignRight, "usable " + fixed(memory_.usable_bytes * 1e-9, 1) + " GB");
+    painter.setPen(t.muted);
+    painter.drawText(QRectF(0, area.bottom() + 3, width(), line), Qt::AlignLeft, fixed(memory_.total_bytes * 1e-9, 1) + " GB on the fullest GPU, in the order of the table");
+}
+
 DetailsPage::DetailsPage(Session& session, QWidget* parent) : Page(session, "details", "Operations", parent) {
     auto* all = new QVBoxLayout(this);
     all->setContentsMargins(8, 6, 8, 0);
     verdict_ = new QLabel(this);
     verdict_->setWordWrap(true);
     all->addWidget(verdict_);
+    bar_ = new MemoryBar(this);
+    all->addWidget(bar_);
     auto* split = new QSplitter(Qt::Vertical, this);
     QTableView* memory = make_table_view(memory_, "details.memory", split);
     split->addWidget(memory);
@@ -297,6 +344,7 @@ void DetailsPage::refresh() {
     if (const AnswerPointer answer = session_.answer()) {
         memory_.set(memory_table(*answer));
         const model::MemoryFit& fit = answer->prediction.memory;
+        bar_->show_memory(fit);
         verdict_->setText(qs(fit.verdict) + "  Longest context at this batch: " + QString::number(fit.max_context) + " tokens; most sequences at this context: " +
                           QString::number(fit.max_sequences) + ".");
     }

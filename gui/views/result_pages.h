@@ -81,6 +81,22 @@ class VariantsPage : public Page {
     QPlainTextEdit* notes_ = nullptr;
 };
 
+/// The memory of the fullest GPU as one bar, part after part, against what the engine may fill.
+class MemoryBar : public QWidget {
+    Q_OBJECT
+   public:
+    explicit MemoryBar(QWidget* parent = nullptr);
+    void show_memory(const model::MemoryFit& memory);
+    [[nodiscard]] QSize minimumSizeHint() const override { return {300, fontMetrics().height() * 4}; }
+    [[nodiscard]] QSize sizeHint() const override { return minimumSizeHint(); }
+
+   protected:
+    void paintEvent(QPaintEvent* event) override;
+
+   private:
+    model::MemoryFit memory_;
+};
+
 class DetailsPage : public Page {
     Q_OBJECT
    public:
@@ -92,6 +108,7 @@ class DetailsPage : public Page {
     void refresh() override;
 
    private:
+    MemoryBar* bar_ = nullptr;
     TableModel memory_;
     TableModel operations_;
     TableModel constants_;

@@ -29,6 +29,10 @@ void place_labels(QCustomPlot& plot, std::vector<PointLabel> labels, const QFont
     const QFontMetricsF metrics(font);
     std::vector<QRectF> taken;
     for (const PointLabel& label : labels) {
+        const double reach = label.size / 2 - 1;
+        taken.emplace_back(plot.xAxis->coordToPixel(label.x) - reach, plot.yAxis->coordToPixel(label.y) - reach, 2 * reach, 2 * reach);
+    }
+    for (const PointLabel& label : labels) {
         const QPointF at(plot.xAxis->coordToPixel(label.x), plot.yAxis->coordToPixel(label.y));
         const double wide = metrics.horizontalAdvance(label.text) + 6;
         for (const bool left : {false, true}) {

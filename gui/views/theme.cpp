@@ -73,7 +73,7 @@ QColor Theme::of(sim::Coverage coverage) const {
 QColor Theme::series(int n) const {
     const QColor light[] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x7a4fb5, 0x5d636c};
     const QColor on_dark[] = {0x56b4e9, 0xff7f3f, 0x1fbf92, 0xe09ac0, 0xf5c04d, 0x3d9be0, 0xb08ae0, 0x9ba1aa};
-    return (dark ? on_dark : light)[n % 8];
+    return (dark ? on_dark : light)[static_cast<unsigned>(n) % 8];
 }
 
 QBrush Theme::hatch(const QColor& colour) const {

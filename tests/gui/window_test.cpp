@@ -9,6 +9,7 @@
 #include <QDir>
 #include <QDoubleSpinBox>
 #include <QElapsedTimer>
+#include <QImage>
 #include <QFile>
 #include <QLabel>
 #include <QLineEdit>
@@ -478,6 +479,45 @@ TEST_F(WindowTest, ResettingAKnobBringsBackTheScenariosValue) {
     ASSERT_TRUE(settle(window));
     EXPECT_EQ(window.session().answer()->scenario.speculation.steps, 3);
     EXPECT_TRUE(window.session().project().shown().edits.empty());
+}
+
+// The program itself: what it writes, and how it ends.
+class Program : public ::testing::Test {
+   protected:
+    static tests::ProcessResult run(std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {"/usr/bin/env", "-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "-u", "QT_QPA_PLATFORM", DRAFTBOARD_GUI_PROGRAM});
+        return tests::run_process(arguments);
+    }
+};
+
+TEST_F(Program, DrawsAnyViewWithoutADisplay) {
+    QTemporaryDir folder;
+    for (const char* view : {"timeline", "roofline"}) {
+        const QString file = folder.filePath(QString(view) + ".png");
+        const auto result = run({"founding-case", "--view", view, "--theme", "dark", "--size", "1300x700", "--screenshot", file.toStdString()});
+        ASSERT_EQ(result.exit_status, 0) << result.errors;
+        EXPECT_EQ(QImage(file).size(), QSize(1300, 700));
+    }
+    const QString vectors = folder.filePath("curve.svg");
+    EXPECT_EQ(run({"--sweep", "speculation.steps", "--screenshot", vectors.toStdString()}).exit_status, 0);
+    QFile file(vectors);
+    ASSERT_TRUE(file.open(QIODevice::ReadOnly));
+    EXPECT_TRUE(file.readAll().contains("<path"));
+}
+
+TEST_F(Program, EndsWithTheStatusOfTheContract) {
+    EXPECT_EQ(run({"--help"}).exit_status, 0);
+    EXPECT_EQ(run({"--version"}).exit_status, 0);
+    const std::vector<std::vector<std::string>> bad{{"--no-such-option"}, {"no-such-scenario", "--screenshot", "x.png"}, {"--view", "none", "--screenshot", "x.png"},
+                                                    {"--size", "10x10", "--screenshot", "x.png"}, {"--sweep", "none", "--screenshot", "x.png"},
+                                                    {"--theme", "blue"}, {"--range", "5:1", "--screenshot", "x.png"}, {"--screenshot", "/no/such/folder/x.png"},
+                                                    {DRAFTBOARD_SOURCE_DIR "/tests/fixtures/validations/no_measurement.json", "--screenshot", "x.png"}};
+    for (const auto& arguments : bad) {
+        const auto result = run(arguments);
+        EXPECT_EQ(result.exit_status, 2) << arguments[0] << ": " << result.ending() << result.errors;
+        EXPECT_FALSE(result.errors.empty()) << arguments[0];
+    }
+    EXPECT_EQ(run({}).exit_status, 3);  // no display
 }
 
 }  // namespace

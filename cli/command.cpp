@@ -2,11 +2,12 @@
 #include "cli/command.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
+
+#include "model/data_library.h"
 
 namespace draftboard::cli {
 
@@ -34,20 +35,7 @@ void CommandContext::print(const std::string& text) const {
     if (text.empty() || text.back() != '\n') std::fputc('\n', stdout);
 }
 
-std::string find_data_directory() {
-    if (const char* given = std::getenv("DRAFTBOARD_DATA"); given != nullptr && *given != '\0') {
-        return given;
-    }
-    std::error_code ec;
-    const fs::path program = fs::read_symlink("/proc/self/exe", ec).parent_path();
-    for (const fs::path& candidate :
-         {program / "../../data", program / "../share/draftboard", fs::path("data")}) {
-        if (fs::is_directory(candidate / "scenarios", ec)) {
-            return fs::weakly_canonical(candidate, ec).string();
-        }
-    }
-    return "data";
-}
+std::string find_data_directory() { return model::find_data_directory(); }
 
 model::Expected<std::string> read_input(const std::string& path) {
     return model::read_file(path == "-" ? "/dev/stdin" : path);

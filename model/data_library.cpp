@@ -2,6 +2,7 @@
 #include "model/data_library.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 
@@ -100,6 +101,21 @@ Expected<std::string> find_data_file(const std::string& name_or_path, std::strin
     return fail(ErrorCode::not_found,
                 fmt::format("no such {}: neither a file nor a shipped name", noun), name_or_path,
                 std::move(hint));
+}
+
+std::string find_data_directory() {
+    if (const char* given = std::getenv("DRAFTBOARD_DATA"); given != nullptr && *given != '\0') {
+        return given;
+    }
+    std::error_code ec;
+    const fs::path program = fs::read_symlink("/proc/self/exe", ec).parent_path();
+    for (const fs::path& candidate :
+         {program / "../../data", program / "../share/draftboard", fs::path("data")}) {
+        if (fs::is_directory(candidate / "scenarios", ec)) {
+            return fs::weakly_canonical(candidate, ec).string();
+        }
+    }
+    return "data";
 }
 
 }  // namespace draftboard::model

@@ -19,6 +19,9 @@ namespace draftboard::model {
                                                    const std::string& data_directory,
                                                    const std::string& relative_to = {});
 
+/// $DRAFTBOARD_DATA, else beside the program: ../../data (build tree), ../share/draftboard (installed), else "data".
+[[nodiscard]] std::string find_data_directory();
+
 /// Names of the shipped files of a kind, sorted.
 [[nodiscard]] std::vector<std::string> shipped_names(std::string_view kind,
                                                      const std::string& data_directory);

@@ -13,6 +13,7 @@ Prints the Debian 12 packages for each PURPOSE, one a line.
   build      compile the library and the command line
   test       compile and run the tests
   fuzz       compile and run the fuzz targets (clang)
+  gui        compile, run and test the desktop (Qt 6, QCustomPlot; off-screen, no display is needed)
   optional   tests against other simulators, sweeps over several processes (MPI); left out where the package is absent
   lint       scripts/format.sh and shellcheck
 
@@ -28,9 +29,10 @@ packages_of() {
                      libeigen3-dev libspdlog-dev libhwy-dev libsqlite3-dev" ;;
         test) echo "libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev" ;;
         fuzz) echo "clang libclang-rt-14-dev" ;;
+        gui) echo "qt6-base-dev qt6-svg-dev libgl-dev libqcustomplot-dev xvfb xauth fonts-dejavu-core" ;;
         optional) echo "libsimgrid-dev libopenmpi-dev openmpi-bin" ;;
         lint) echo "clang-format clang-tidy shellcheck" ;;
-        *) die "unknown purpose '$1'" "the list knows build, test, fuzz, optional and lint" \
+        *) die "unknown purpose '$1'" "the list knows build, test, fuzz, gui, optional and lint" \
                "see scripts/packages.sh --help" 2 ;;
     esac
 }

@@ -48,6 +48,9 @@ if (( install )); then
     if chosen fuzz; then purposes+=(fuzz); fi
     scripts/packages.sh --install "${purposes[@]}"
     # Tests against other simulators are left out of the build where the package can't be had.
+    if chosen unit || chosen golden; then
+        scripts/packages.sh --install gui || say "packages: the desktop's not installed, it is left out"
+    fi
     scripts/packages.sh --install optional || say "packages: optional ones not installed, their tests are left out"
 fi
 

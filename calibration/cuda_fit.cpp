@@ -23,7 +23,9 @@ namespace {
 /// Below it an operation launched nothing: it runs inside of another's kernel. An empty kernel takes some 1 us between events.
 constexpr double kLeastKernelUs = 0.25;
 constexpr double kMostSavingUs = 6;
-constexpr double kSavingStepUs = 0.02;
+constexpr double kSavingStepUs = 0.05;
+constexpr double kLeastShare = 0.3;
+constexpr double kShareStep = 0.05;
 constexpr double kNothingGbS = 1e9;
 constexpr double kLeastError = 0.02;
 constexpr double kLeastSigma = 0.005;
@@ -129,29 +131,80 @@ void fit_kernels(const std::vector<EngineMeasuredPass>& passes, const model::Gpu
     }
 }
 
-/// States that travel between host and device in a pass that the host drives: the hidden rows a drafter reads and gives.
-double moved_mb(const EngineMeasuredPass& pass) {
-    if (pass.plan.operations.empty()) return 0;
-    if (!of_drafter(pass.key.model)) return 0;  // counted where it is known who reads the target's states
-    double hidden = 0;
-    for (const model::Operation& operation : pass.plan.operations) {
-        if (operation.kind == OperationKind::norm) hidden = std::max(hidden, static_cast<double>(operation.n));
+/// Numbers a row of what each model's drafter reads of it: EAGLE-3 three layers' states, MTP one.
+std::map<std::string, double> states_read(const std::vector<EngineMeasuredPass>& passes) {
+    std::map<std::string, double> numbers;
+    for (const EngineMeasuredPass& pass : passes) {
+        if (!of_drafter(pass.key.model)) continue;
+        for (const model::Operation& operation : pass.plan.operations) {
+            double& read = numbers[base_model(pass.key.model)];
+            if (operation.role == "eagle3.fc") read = static_cast<double>(operation.k);
+            if (operation.role == "mtp.projection") read = static_cast<double>(operation.k) / 2;
+        }
     }
-    return 2 * hidden * pass.key.sequences * pass.key.tokens * 4e-6;
+    return numbers;
 }
 
-GraphPass graph_pass(const EngineMeasuredPass& pass, const sim::KernelModel& kernels) {
+/// States that travel between host and device in a pass that the host drives.
+double moved_mb(const EngineMeasuredPass& pass, double read) {
+    const double rows = pass.key.sequences * pass.key.tokens;
+    if (!of_drafter(pass.key.model)) return read * rows * 4e-6;
+    double hidden = 0;
+    for (const model::Operation& operation : pass.plan.operations) {
+        if (operation.role == "final.norm") hidden = static_cast<double>(operation.n);
+    }
+    return ((pass.key.pass == Pass::draft ? hidden : read) + hidden) * rows * 4e-6;
+}
+
+GraphPass graph_pass(const EngineMeasuredPass& pass, double read) {
     GraphPass out;
     out.total_us = pass.total_us;
-    out.moved_mb = moved_mb(pass);
+    out.moved_mb = moved_mb(pass, read);
     for (std::size_t i = 0; i < pass.plan.operations.size(); ++i) {
-        const model::Operation& operation = pass.plan.operations[i];
-        if (model::is_collective(operation.kind) || pass.us[i] < kLeastKernelUs) continue;
+        if (model::is_collective(pass.plan.operations[i].kind) || pass.us[i] < kLeastKernelUs) continue;
         out.kernel_us.push_back(pass.us[i]);
-        out.fixed_us.push_back(std::min(pass.us[i], kernels.time(operation).fixed_us));
     }
     return out;
 }
+
+/// Experts that rows of a model touch, as a share of what the plan expects.
+class TouchedExperts {
+   public:
+    TouchedExperts(const std::vector<EngineMeasuredPass>& passes, const PlanOf& plan_of) {
+        for (const EngineMeasuredPass& pass : passes) {
+            if (!in_graph(pass)) continue;
+            const auto expected = plan_of(base_model(pass.key.model), of_drafter(pass.key.model), pass.key.pass, pass.key.sequences,
+                                          pass.key.tokens, pass.key.context);
+            if (!expected) continue;
+            const double share = distinct(pass.plan) / distinct(*expected);
+            if (!(share > 0)) continue;
+            auto& [sum, count] = shares_[pass.key.model][pass.key.sequences * pass.key.tokens];
+            sum += share;
+            count += 1;
+        }
+    }
+    void apply(const std::string& model, int rows, model::Plan& plan) const {
+        const auto known = shares_.find(model);
+        if (known == shares_.end()) return;
+        const auto nearest = std::min_element(known->second.begin(), known->second.end(), [rows](const auto& a, const auto& b) {
+            return std::abs(std::log(1.0 * a.first / rows)) < std::abs(std::log(1.0 * b.first / rows));
+        });
+        const double share = nearest->second.first / nearest->second.second;
+        for (model::Operation& operation : plan.operations) {
+            if (operation.kind != OperationKind::experts) continue;
+            operation.weight_bytes *= share;
+            operation.distinct_experts *= share;
+        }
+    }
+
+   private:
+    static double distinct(const model::Plan& plan) {
+        double sum = 0;
+        for (const model::Operation& operation : plan.operations) sum += operation.distinct_experts;
+        return sum;
+    }
+    std::map<std::string, std::map<int, std::pair<double, double>>> shares_;  // by model and rows: sum, count
+};
 
 /// Passes simulated with fitted constants, on one rank alone.
 class Simulator {
@@ -335,23 +388,25 @@ GraphCosts fit_graph(const std::vector<GraphPass>& passes) {
     constexpr std::size_t kUnknowns = 3;  // launch, gap, us a MB
     GraphCosts best;
     double least = -1;
-    for (double saving = 0; saving <= kMostSavingUs; saving += kSavingStepUs) {
-        std::vector<double> matrix;
+    if (passes.empty()) return best;
+    std::vector<double> matrix;
+    for (const GraphPass& pass : passes) {
+        const double terms[kUnknowns] = {1, std::max(0.0, static_cast<double>(pass.kernel_us.size()) - 1), pass.moved_mb};
+        for (const double term : terms) matrix.push_back(term / pass.total_us);
+    }
+    const auto attempt = [&](double saving, double share) {
         std::vector<double> right;
         std::vector<double> chained;
         for (const GraphPass& pass : passes) {
             double us = 0;
             for (std::size_t i = 0; i < pass.kernel_us.size(); ++i) {
-                us += pass.kernel_us[i] - (i > 0 ? std::min(saving, pass.fixed_us[i]) : 0.0);
+                us += pass.kernel_us[i] - (i > 0 ? std::min(saving, share * pass.kernel_us[i]) : 0.0);
             }
             chained.push_back(us);
-            const double terms[kUnknowns] = {1, std::max(0.0, static_cast<double>(pass.kernel_us.size()) - 1), pass.moved_mb};
-            for (const double term : terms) matrix.push_back(term / pass.total_us);
             right.push_back((pass.total_us - us) / pass.total_us);
         }
-        if (right.empty()) return best;
         const auto solved = solve_nnls(matrix, right, kUnknowns);
-        if (!solved) continue;
+        if (!solved) return;
         double loss = 0;
         double squares = 0;
         for (std::size_t p = 0; p < passes.size(); ++p) {
@@ -361,15 +416,30 @@ GraphCosts fit_graph(const std::vector<GraphPass>& passes) {
             squares += error * error;
             loss += std::min(0.3, std::abs(error));
         }
-        if (least >= 0 && loss >= least) continue;
+        if (least >= 0 && loss >= least) return;
         least = loss;
-        best = {(*solved)[0], (*solved)[1], saving, (*solved)[2], std::sqrt(squares / static_cast<double>(passes.size()))};
+        best = {(*solved)[0], (*solved)[1], saving, share, (*solved)[2], std::sqrt(squares / static_cast<double>(passes.size()))};
+    };
+    for (int step = 0; step * kSavingStepUs <= kMostSavingUs; ++step) {
+        for (int part = 0; kLeastShare + part * kShareStep <= 1.0 + 1e-9; ++part) {
+            attempt(step * kSavingStepUs, kLeastShare + part * kShareStep);
+        }
     }
     return best;
 }
 
-Expected<CudaFit> fit_cuda(const std::vector<EngineMeasuredPass>& passes, const EngineMeasurements& measurements, const PlanOf& plan_of,
-                           const model::GpuSpec& gpu) {
+Expected<CudaFit> fit_cuda(const std::vector<EngineMeasuredPass>& measured, const EngineMeasurements& measurements,
+                           const PlanOf& expected_plan, const model::GpuSpec& gpu) {
+    const TouchedExperts touched(measured, expected_plan);
+    std::vector<EngineMeasuredPass> passes = measured;
+    for (EngineMeasuredPass& pass : passes) {
+        if (!in_graph(pass)) touched.apply(pass.key.model, pass.key.sequences * pass.key.tokens, pass.plan);
+    }
+    const PlanOf plan_of = [&](const std::string& model, bool drafter, Pass pass, int sequences, int tokens, std::int64_t context) {
+        auto plan = expected_plan(model, drafter, pass, sequences, tokens, context);
+        if (plan) touched.apply(drafter ? model + "/drafter" : model, sequences * tokens, *plan);
+        return plan;
+    };
     if (std::none_of(passes.begin(), passes.end(), in_graph)) {
         return model::fail(model::ErrorCode::invalid_input, "no pass was measured in a graph", "calibration", "give at least one model");
     }
@@ -382,16 +452,17 @@ Expected<CudaFit> fit_cuda(const std::vector<EngineMeasuredPass>& passes, const 
     out.kernels.source = fmt::format("fit to {} passes of the GPU engine", passes.size());
     const Simulator simulator(gpu, out.kernels);
     std::vector<GraphPass> graphs;
-    std::vector<const EngineMeasuredPass*> of_graph;
+    const auto states = states_read(passes);
     for (const EngineMeasuredPass& pass : passes) {
         if (!in_graph(pass) || !(pass.total_us > 0)) continue;
-        graphs.push_back(graph_pass(pass, simulator.kernels()));
-        of_graph.push_back(&pass);
+        const auto read = states.find(base_model(pass.key.model));
+        graphs.push_back(graph_pass(pass, read == states.end() ? 0 : read->second));
     }
     const GraphCosts costs = fit_graph(graphs);
     const double graph_launch = std::min(costs.launch_us, device_cost(measurements, "graph_launch_us"));
     out.terms.host = {{"host.kernel_gap_us", clamped("host.kernel_gap_us", costs.kernel_gap_us)},
                       {"host.chain_saving_us", clamped("host.chain_saving_us", costs.chain_saving_us)},
+                      {"host.chain_share", clamped("host.chain_share", costs.chain_share)},
                       {"host.graph_launch_us", clamped("host.graph_launch_us", graph_launch)},
                       {"host.launch_latency_us", clamped("host.launch_latency_us", costs.launch_us - graph_launch)},
                       {"host.rank_spread", 0},
@@ -400,9 +471,9 @@ Expected<CudaFit> fit_cuda(const std::vector<EngineMeasuredPass>& passes, const 
                       {"host.run_sigma", std::clamp(run_sigma_of(passes), kLeastSigma, 2.0)}};
     if (const double gap = device_cost(measurements, "stream_gap_us"); gap > 0) out.terms.host["host.stream_gap_us"] = clamped("host.stream_gap_us", gap);
     if (const double sync = device_cost(measurements, "sync_us"); sync > 0) out.terms.host["host.sync_us"] = clamped("host.sync_us", sync);
-    out.notes.push_back(fmt::format("graphs: launch {:.2f} us, {:.3f} us a kernel more, {:.2f} us of fixed time saved in a chain, "
+    out.notes.push_back(fmt::format("graphs: launch {:.2f} us, {:.3f} us a kernel more, {:.2f} us saved in a chain, at most {:.0f} % of a kernel, "
                                     "{:.1f} us a MB of states, rms error {:.1f} %",
-                                    costs.launch_us, costs.kernel_gap_us, costs.chain_saving_us, costs.us_per_mb,
+                                    costs.launch_us, costs.kernel_gap_us, costs.chain_saving_us, 100 * costs.chain_share, costs.us_per_mb,
                                     100 * costs.relative_error));
     const auto eager = fit_eager_launch(passes, simulator, host_of(out.terms, ""));
     if (!eager) return tl::unexpected(eager.error());

@@ -6,15 +6,18 @@
 //   kernels   one fit a kind and format over all models, one entry a role (role_fit.h). An operation's time is that between two
 //             events in a captured graph less that of two events with nothing in between; one that runs inside another's kernel
 //             is priced at nothing. Rows whose pass fits into L2 are warm and price nothing.
-//   graph     T = launch + sum over kernels of (k - min(s, fixed part of k)) + g n + c bytes
+//   graph     T = launch + sum over kernels of (k - min(s, f k)) + g n + c bytes
 //             T a whole pass from outside, k the measured times, n kernels. Events keep a kernel from beginning before its predecessor
-//             has ended; s, the chain saving, is what it saves without them, g what an unbroken graph adds a kernel, c the price of
-//             states that travel to the host and back. s is searched, the rest is non-negative least squares of relative errors.
+//             has ended; s, the chain saving, is what it saves without them, f the most of its time that can be saved, g what an
+//             unbroken graph adds a kernel, c the price of states that travel between host and device: what a drafter reads of the
+//             target, and its own. s and f are searched, the rest is non-negative least squares of relative errors.
 //   eager     host time of a launch: what makes simulated eager passes meet measured ones best
+//   experts   passes that count their experts say how many are touched for so many rows; cycles and eager passes, which do not
+//             count, take over their share of the expectation
 //   cycle     C - sum of its passes = cycle (or step) + calls draft_call + sequences sequence     once for whole cycles on the
 //             device, where passes have no launch, once where the host drives each pass
 //   run_sigma, common_error    as in cpu_fit.h
-// Worked example: two passes of 100 and 600 kernels of 2 us, all of them fixed, take 60 and 310 us: s = 1.5, launch 10 us.
+// Worked example: two passes of 100 and 600 kernels of 4 us take 260.5 and 1510.5 us: with f = 0.5, s = 1.5 and launch 9 us.
 
 #include <functional>
 #include <string>
@@ -65,13 +68,13 @@ using PlanOf = std::function<model::Expected<model::Plan>(const std::string& mod
 struct GraphPass {
     double total_us = 0;
     std::vector<double> kernel_us;  ///< of each operation that launches something
-    std::vector<double> fixed_us;   ///< of it
-    double moved_mb = 0;            ///< states to the host and back
+    double moved_mb = 0;            ///< states between host and device
 };
 struct GraphCosts {
     double launch_us = 0;
     double kernel_gap_us = 0;
     double chain_saving_us = 0;
+    double chain_share = 0;
     double us_per_mb = 0;
     double relative_error = 0;  ///< rms of log(fitted / measured)
 };

@@ -37,9 +37,10 @@ struct HostConstants {
     double kernel_gap_us = 0.5;
     /// The same between kernels launched one by one into a stream that has work queued, us.
     double stream_gap_us = 1.4;
-    /// What a kernel in a graph saves of its fixed time behind another one, where kernels are launched before their predecessor
-    /// has ended (programmatic dependent launch): its start and first loads fall into the other's end, us.
+    /// What a kernel in a graph saves behind another one, where kernels are launched before their predecessor has ended
+    /// (programmatic dependent launch): its start and first loads fall into the other's end, us; and the most of its time that can.
     double chain_saving_us = 0.0;
+    double chain_share = 0.5;
     /// From a kernel's end to the host's return from waiting for it, us.
     double sync_us = 1.35;
     /// Standard deviation of log(kernel time) between ranks.

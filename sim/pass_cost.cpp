@@ -141,7 +141,6 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
                 shared_context ? kernels->time(with_shared_context(operation, l2_bytes), near)
                                : kernels->time(operation, near);
             priced.kernel = from_us(time.us);
-            priced.fixed = from_us(time.fixed_us);
             priced.fused = time.us < kInsideAnotherUs;
             worked += priced.kernel;
             occupied.back() = from_us(time.occupied_us);
@@ -154,7 +153,7 @@ model::Expected<PricedPass> PassPricer::price(model::Plan plan, model::LaunchMod
             info.relative_uncertainty = time.relative_uncertainty;
             info.common_uncertainty = time.common_uncertainty;
             if (fused_all_reduce_norm && after_all_reduce && operation.kind == OperationKind::norm) {
-                priced.kernel = priced.fixed = 0;  // the residual add and norm run in the all-reduce kernel's epilogue
+                priced.kernel = 0;  // the residual add and norm run in the all-reduce kernel's epilogue
                 priced.fused = true;
             }
         }

@@ -53,10 +53,12 @@ struct Prices {
     KernelModel kernels;
     std::map<model::Pass, KernelModel> pass_kernels;
     CollectiveModel collectives;
+    bool rank_alone = false;
 
     Prices(const Scenario& scenario, const CostConstants& constants)
         : kernels(scenario.machine.gpu, constants.kernels, scenario.engine.implementations),
-          collectives(scenario.machine, scenario.collective, constants.collectives) {
+          collectives(scenario.machine, scenario.collective, constants.collectives),
+          rank_alone(constants.rank_alone) {
         for (const auto& [pass, table] : constants.pass_kernels) {
             pass_kernels.try_emplace(pass, scenario.machine.gpu, table, scenario.engine.implementations);
         }
@@ -77,8 +79,8 @@ class Cycle {
           prices_(prices) {
         pricer_.collectives = &prices_.collectives;
         pricer_.gpus = first_group(scenario.layout);
-        pricer_.rank_alone = constants.rank_alone;
-        if (constants.rank_alone) pricer_.gpus = {0};
+        pricer_.rank_alone = prices_.rank_alone;
+        if (prices_.rank_alone) pricer_.gpus = {0};
         pricer_.fused_all_reduce_norm = scenario.engine.fused_all_reduce_norm;
         pricer_.shared_context = scenario.workload.shared_context;
         pricer_.l2_bytes = scenario.machine.gpu.l2_bytes;

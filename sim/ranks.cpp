@@ -89,7 +89,8 @@ class Pass {
     [[nodiscard]] Time saved_in_chain(std::size_t r) const {
         const std::size_t index = ranks_[r].next;
         if (!ranks_[r].in_graph || index == 0 || operations_[index - 1].collective || !behind_in_graph_) return 0;
-        return std::min({operations_[index].fixed, operations_[index].kernel, from_us(host_.chain_saving_us)});
+        const auto most = static_cast<Time>(std::llround(host_.chain_share * static_cast<double>(operations_[index].kernel)));
+        return std::min(most, from_us(host_.chain_saving_us));
     }
 
     void wait_for_device(Rank& rank, Time end) const {

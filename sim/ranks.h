@@ -9,7 +9,7 @@
 //   piecewise  attention layers as eager with piece_us as their launch, the runs between them as graphs,
 //            one launch each
 //   kernel   stream = start_i + time_i * rank jitter
-//   chain    behind another kernel of the same graph time_i is less by min(chain saving, fixed time_i): it was launched early
+//   chain    behind another kernel of the same graph time_i is less by min(chain saving, chain share x time_i): it was launched early
 //   collective  arrival_r = start on rank r; all leave at max_r arrival_r + latency + transport;
 //               wait_r = max arrival - arrival_r
 //   event    an operation may wait for an earlier one of the other stream: start >= end of `after` + gap
@@ -52,7 +52,6 @@ struct PricedOperation {
     int fork = -1;             ///< joins: the operation behind which the streams parted, -1: the pass's begin
     Time joint = 0;            ///< joins: what memory and multipliers need for both streams
     Time kernel = 0;           ///< not for collectives
-    Time fixed = 0;            ///< of kernel: at most this can fall into the predecessor's end (HostConstants::chain_saving_us)
     Time latency = 0;          ///< collectives
     Time transport = 0;        ///< collectives
     Time skew = 0;             ///< collectives: lateness of the last rank that no rank's own clock holds; counted as wait

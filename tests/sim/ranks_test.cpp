@@ -46,17 +46,15 @@ TEST(Ranks, A_graph_costs_one_launch_and_a_gap_between_kernels) {
     for (int r = 0; r < 4; ++r) EXPECT_EQ(times.at(r, 2).wait, 0);
 }
 
-TEST(Ranks, Kernels_of_a_chain_save_of_their_fixed_time_and_no_more) {
-    // 5 launch + 10 + 1 gap + (4 - 2) + 1 gap + (20 - 1.5): the first is behind nothing, the last has 1.5 us to save.
+TEST(Ranks, Kernels_of_a_chain_save_up_to_their_share_and_no_more) {
+    // 5 launch + 10 + 1 gap + (4 - 2) + 1 gap + (3 - 1.5): the first is behind nothing, the last has half of its 3 us to save.
     HostConstants host = exact_host();
     host.chain_saving_us = 2;
-    std::vector<PricedOperation> chain = {kernel(10), kernel(4), kernel(20)};
-    chain[0].fixed = from_us(3);
-    chain[1].fixed = from_us(3);
-    chain[2].fixed = from_us(1.5);
-    EXPECT_EQ(simulate_pass(chain, 1, LaunchMode::graph, host, Random(1)).total, from_us(37.5));
-    // Launched one by one nothing is saved: 6 + 10 + 1 + 4 + 1 + 20.
-    EXPECT_EQ(simulate_pass(chain, 1, LaunchMode::eager, host, Random(1)).total, from_us(42));
+    host.chain_share = 0.5;
+    const std::vector<PricedOperation> chain = {kernel(10), kernel(4), kernel(3)};
+    EXPECT_EQ(simulate_pass(chain, 1, LaunchMode::graph, host, Random(1)).total, from_us(20.5));
+    // Launched one by one nothing is saved: 6 + 10 + 1 + 4 + 1 + 3.
+    EXPECT_EQ(simulate_pass(chain, 1, LaunchMode::eager, host, Random(1)).total, from_us(25));
 }
 
 TEST(Ranks, Eager_kernels_shorter_than_their_launch_run_at_the_pace_of_the_host) {

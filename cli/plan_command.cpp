@@ -54,13 +54,17 @@ void run(const Options& options, CommandContext& context) {
 
 void add_plan_command(CLI::App& app, CommandContext& context) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = app.add_subcommand("plan", "Levers by predicted gain: feasibility, risk, how to turn each on, what was ruled out");
+    CLI::App* command =
+        app.add_subcommand("plan", "Levers by predicted gain: feasibility, risk, how to turn each on, what was ruled out");
     command->add_option("scenario", options->scenario, "A scenario file, or the name of a shipped one");
     command->add_option("--set", options->edits, "Change a field: path=value (repeatable)")->take_all()->allow_extra_args(false);
-    command->add_option("--engine-version", options->plan.engine_version, "Version of the scenario's engine; facts of other versions are left out");
-    command->add_flag("--any-effort", options->plan.any_effort, "The combination may ask for unproven kernels, other weights, boxes and training too");
+    command->add_option("--engine-version", options->plan.engine_version,
+                        "Version of the scenario's engine; facts of other versions are left out");
+    command->add_flag("--any-effort", options->plan.any_effort,
+                      "The combination may ask for unproven kernels, other weights, boxes and training too");
     command->add_option("-o,--output", options->output.markdown, "Write the plan as Markdown to FILE");
-    command->add_option("--against-published", options->published, "Predict before/after pairs of a CSV table instead, and report the errors");
+    command->add_option("--against-published", options->published,
+                        "Predict before/after pairs of a CSV table instead, and report the errors");
     command->add_option("--grid", options->grid, "A table of published cells that the pairs' notes refer to");
     add_document_output(*command, options->output);
     command->callback([options, &context] { run(*options, context); });

@@ -58,7 +58,8 @@ model::Json best_json(const planning::SweepResult& result) {
 void print_result(const Options& options, const planning::SweepResult& result, std::size_t axes, CommandContext& context) {
     const planning::ResultSummary& summary = result.summary;
     if (context.json) {
-        model::Json json{{"format", "draftboard.sweep_summary"}, {"version", 1}, {"file", options.sweep.output}, {"rows", result.rows}};
+        model::Json json{
+            {"format", "draftboard.sweep_summary"}, {"version", 1}, {"file", options.sweep.output}, {"rows", result.rows}};
         if (!result.was_there) {
             json["ok"] = summary.ok;
             json["does_not_fit"] = summary.does_not_fit;
@@ -68,7 +69,8 @@ void print_result(const Options& options, const planning::SweepResult& result, s
         context.print(json);
         return;
     }
-    if (result.was_there) return context.print(fmt::format("{}: complete, {} rows; nothing to do", options.sweep.output, result.rows));
+    if (result.was_there)
+        return context.print(fmt::format("{}: complete, {} rows; nothing to do", options.sweep.output, result.rows));
     std::string text = fmt::format("{}: {} rows, {} ok, {} do not fit in memory, {} refused\n", options.sweep.output, result.rows,
                                    summary.ok, summary.does_not_fit, summary.refused);
     if (const auto fields = planning::split_line(summary.best); fields && fields->size() == result.columns.size()) {
@@ -98,8 +100,7 @@ void run(const Options& options, CommandContext& context) {
                  fmt::format("{} of {} rows, {:.0f} a second, {} left", progress.done, progress.rows, progress.rows_per_second,
                              time_text(progress.seconds_left)));
     };
-    const auto result =
-        planning::run_sweep({options.scenario, options.edits, *grid}, sweep, context.data_directory, **gang);
+    const auto result = planning::run_sweep({options.scenario, options.edits, *grid}, sweep, context.data_directory, **gang);
     bar.clear();
     if (!result) {
         if (first) return context.report(result.error());
@@ -108,17 +109,18 @@ void run(const Options& options, CommandContext& context) {
     }
     if (!result->first) return;
     if (result->acceptance_pinned) {
-        context.note("the acceptance length is taken as measured at the scenario's own depth; other depths follow from its positions");
+        context.note(
+            "the acceptance length is taken as measured at the scenario's own depth; other depths follow from its positions");
     }
     if (result->found > 0) context.note(fmt::format("went on from {} rows that were there", result->found));
     if (!result->was_there) {
-        context.note(fmt::format("{} rows in {:.2f} s, {:.0f} a second, {} threads in {} processes", result->computed, result->seconds,
-                                 static_cast<double>(result->computed) / std::max(1e-9, result->seconds),
+        context.note(fmt::format("{} rows in {:.2f} s, {:.0f} a second, {} threads in {} processes", result->computed,
+                                 result->seconds, static_cast<double>(result->computed) / std::max(1e-9, result->seconds),
                                  result->threads * (*gang)->size(), (*gang)->size()));
     }
     if (!result->complete) {
-        context.note(fmt::format("stopped with {} of {} rows in {}.part; the same command goes on", result->found + result->computed,
-                                 result->rows, options.sweep.output));
+        context.note(fmt::format("stopped with {} of {} rows in {}.part; the same command goes on",
+                                 result->found + result->computed, result->rows, options.sweep.output));
         context.exit_code = kInterrupted;
         return;
     }
@@ -142,7 +144,8 @@ void add_sweep_command(CLI::App& app, CommandContext& context) {
     command->add_option("--sample", options->sample, "sobol:N or random:N rows of the axes' space instead of all combinations");
     command->add_option("--seed", options->seed, "Of random samples");
     command->add_option("-o,--output", options->sweep.output, "The result: NAME.csv or NAME.sqlite")->required();
-    command->add_option("--threads", options->sweep.threads, "Threads of each process; default: all cores")->check(CLI::Range(1, 4096));
+    command->add_option("--threads", options->sweep.threads, "Threads of each process; default: all cores")
+        ->check(CLI::Range(1, 4096));
     command->add_flag("--restart", options->sweep.restart, "Forget an earlier result and rows of that name");
     command->callback([options, &context] { run(*options, context); });
 }

@@ -13,7 +13,7 @@
 namespace draftboard::model {
 
 class ReferenceCache {
-   public:
+ public:
     /// What `read` gives for the reference, once; errors are not kept.
     template <class Read>
     [[nodiscard]] Expected<Architecture> architecture(const std::string& reference, Read read) {
@@ -27,7 +27,7 @@ class ReferenceCache {
     /// Scenarios get no digest and no list of unknown fields, which take a third of the reading: for whoever reports neither.
     bool bare = false;
 
-   private:
+ private:
     static constexpr std::size_t kMost = 64;  // inline documents that a sweep varies are each their own
 
     template <class Value, class Read>

@@ -122,7 +122,8 @@ model::Expected<Axis> parse_axis(std::string_view text) {
         return refuse(text.substr(0, equals), "a value holds the end of a line", kForms);
     }
     if (const auto range = parse_range(spec)) {
-        if (!std::isfinite(range->low) || !std::isfinite(range->high)) return refuse(text, "the range's ends have to be finite", kForms);
+        if (!std::isfinite(range->low) || !std::isfinite(range->high))
+            return refuse(text, "the range's ends have to be finite", kForms);
         if (range->high < range->low) return refuse(text, "the range ends before it begins", kForms);
         if (range->step.empty() && !range->whole_ends) {
             axis.low = range->low;

@@ -126,8 +126,10 @@ Document comparison_document(const Comparison& comparison) {
         return fmt::format("{:.0f} %, {}", 100 * confidence, confidence_word(confidence));
     });
     row("speed-up by speculation", [](const sim::Prediction& p, std::size_t) { return interval_text(p.speedup, 2); });
-    row("acceptance length", [](const sim::Prediction& p, std::size_t) { return fmt::format("{:.2f}", p.acceptance_length.value); });
-    row("break-even length", [](const sim::Prediction& p, std::size_t) { return fmt::format("{:.2f}", p.break_even_acceptance_length); });
+    row("acceptance length",
+        [](const sim::Prediction& p, std::size_t) { return fmt::format("{:.2f}", p.acceptance_length.value); });
+    row("break-even length",
+        [](const sim::Prediction& p, std::size_t) { return fmt::format("{:.2f}", p.break_even_acceptance_length); });
     row("plain step, ms", [](const sim::Prediction& p, std::size_t) { return fmt::format("{:.2f}", p.plain_step_ms); });
     row("memory a GPU, GB", [](const sim::Prediction& p, std::size_t) {
         return fmt::format("{:.1f}{}", p.memory.total_bytes * 1e-9, p.memory.fits ? "" : ", does not fit");
@@ -166,9 +168,10 @@ Document comparison_document(const Comparison& comparison) {
         document.blocks.push_back(Heading{2, "What differs in the scenarios"});
         document.blocks.push_back(Bullets{comparison.differences});
     }
-    document.blocks.push_back(Paragraph{
-        "Intervals are 90 %. The interval of a ratio leaves out what all scenarios get wrong alike (docs/optimisation.md), so it is "
-        "narrower than the rates' own."});
+    document.blocks.push_back(
+        Paragraph{"Intervals are 90 %. The interval of a ratio leaves out what all scenarios get wrong alike "
+                  "(docs/optimisation.md), so it is "
+                  "narrower than the rates' own."});
     return document;
 }
 
@@ -191,12 +194,9 @@ Json comparison_json(const Comparison& comparison) {
                    {"coverage", to_name(one.prediction.coverage)},
                    {"digest", one.scenario.digest}};
         if (i > 0) {
-            entry["against_first"] = {{"gain", interval_json(duel.gain)},
-                                      {"sigma", duel.sigma},
-                                      {"sigma_times", duel.sigma_times},
-                                      {"sigma_length", duel.sigma_length},
-                                      {"sigma_shape", duel.sigma_shape},
-                                      {"sigma_run", duel.sigma_run},
+            entry["against_first"] = {{"gain", interval_json(duel.gain)},     {"sigma", duel.sigma},
+                                      {"sigma_times", duel.sigma_times},      {"sigma_length", duel.sigma_length},
+                                      {"sigma_shape", duel.sigma_shape},      {"sigma_run", duel.sigma_run},
                                       {"probability_faster", duel.confidence}};
         }
         scenarios.push_back(std::move(entry));

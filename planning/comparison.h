@@ -24,8 +24,8 @@ struct ComparedTerm {
 
 struct Comparison {
     std::vector<Compared> scenarios;
-    std::vector<Contest> against_first;  ///< parallel to scenarios; the first's own is left as it is made
-    std::vector<ComparedTerm> terms;     ///< those that differ most first
+    std::vector<Contest> against_first;    ///< parallel to scenarios; the first's own is left as it is made
+    std::vector<ComparedTerm> terms;       ///< those that differ most first
     std::vector<std::string> differences;  ///< fields of the documents that are not equal: "path: a | b"
 };
 

@@ -39,10 +39,10 @@ Contest contest(const model::Scenario& scenario_a, const sim::Prediction& a, con
                                                                                        : std::hypot(length_a, length_b);
     result.sigma_shape = kShapeError * std::abs(unmeasured(scenario_a.speculation, a.acceptance_length.value) -
                                                 unmeasured(scenario_b.speculation, b.acceptance_length.value));
-    const bool same_box =
-        scenario_a.machine.name == scenario_b.machine.name && scenario_a.engine.name == scenario_b.engine.name;
+    const bool same_box = scenario_a.machine.name == scenario_b.machine.name && scenario_a.engine.name == scenario_b.engine.name;
     result.sigma_run = same_box ? 0 : sim::kRunSigma * std::sqrt(2.0);
-    result.sigma = std::hypot(std::hypot(result.sigma_times, result.sigma_length), std::hypot(result.sigma_shape, result.sigma_run));
+    result.sigma =
+        std::hypot(std::hypot(result.sigma_times, result.sigma_length), std::hypot(result.sigma_shape, result.sigma_run));
     result.gain = sim::interval_around(gain, result.sigma);
     const double g = std::log(gain);
     if (result.sigma > 0) {

@@ -29,8 +29,8 @@ inline constexpr double kShapeError = 0.5;
 inline constexpr const char* kComputedTree = "length of the tree: computed from the chain's rates and the sibling decay";
 
 struct Contest {
-    model::Interval gain;     ///< rate_B / rate_A, 90 %
-    double sigma = 0;         ///< of its logarithm
+    model::Interval gain;  ///< rate_B / rate_A, 90 %
+    double sigma = 0;      ///< of its logarithm
     double sigma_times = 0;
     double sigma_length = 0;
     double sigma_shape = 0;

@@ -102,7 +102,8 @@ struct ToMarkdown {
 };
 
 // Okabe and Ito's colours: told apart by colour-blind readers too.
-constexpr std::array<const char*, 8> kColours{"#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"};
+constexpr std::array<const char*, 8> kColours{"#0072b2", "#e69f00", "#009e73", "#cc79a7",
+                                              "#56b4e9", "#d55e00", "#f0e442", "#999999"};
 
 std::string svg(const Bars& bars) {
     double most = 0;
@@ -119,7 +120,8 @@ std::string svg(const Bars& bars) {
     std::string out = fmt::format(R"(<svg viewBox="0 0 {:.0f} {:.0f}" width="100%" role="img">)", kLabel + kWidth + 90, height);
     double y = 4;
     for (const Bars::Row& row : bars.rows) {
-        out += fmt::format(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end">{}</text>)", kLabel - 8, y + 15, html_escaped(row.label));
+        out += fmt::format(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end">{}</text>)", kLabel - 8, y + 15,
+                           html_escaped(row.label));
         double x = kLabel;
         double sum = 0;
         for (std::size_t i = 0; i < row.values.size(); ++i) {
@@ -127,9 +129,10 @@ std::string svg(const Bars& bars) {
             const double width = value / most * kWidth;
             sum += value;
             if (width <= 0) continue;
-            out += fmt::format(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="20" fill="{}"><title>{}: {:.2f} {}</title></rect>)", x,
-                               y, width, kColours[i % kColours.size()], html_escaped(i < bars.parts.size() ? bars.parts[i] : ""), value,
-                               html_escaped(bars.unit));
+            out += fmt::format(
+                R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="20" fill="{}"><title>{}: {:.2f} {}</title></rect>)", x, y,
+                width, kColours[i % kColours.size()], html_escaped(i < bars.parts.size() ? bars.parts[i] : ""), value,
+                html_escaped(bars.unit));
             x += width;
         }
         out += fmt::format(R"(<text x="{:.1f}" y="{:.1f}">{:.1f} {}</text>)", x + 6, y + 15, sum, html_escaped(bars.unit));
@@ -137,24 +140,30 @@ std::string svg(const Bars& bars) {
     }
     out += "</svg>\n<p class=\"legend\">";
     for (std::size_t i = 0; i < bars.parts.size(); ++i) {
-        out += fmt::format("<span><i style=\"background:{}\"></i>{}</span> ", kColours[i % kColours.size()], html_escaped(bars.parts[i]));
+        out += fmt::format("<span><i style=\"background:{}\"></i>{}</span> ", kColours[i % kColours.size()],
+                           html_escaped(bars.parts[i]));
     }
     return out + "</p>\n";
 }
 
 constexpr const char* kStyle =
-    "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}"
+    "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 "
+    "1rem;color:#1b1b1b;background:#fff}"
     "h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2rem}h3{font-size:1.05rem}table{border-collapse:collapse;margin:1rem 0}"
     "td,th{padding:.25rem .6rem;border-bottom:1px solid #ddd;text-align:right;vertical-align:top}"
     "td.t,th.t{text-align:left}pre{background:#f4f4f4;padding:.6rem;overflow:auto}"
-    ".wide{overflow-x:auto}.legend span{margin-right:1rem}.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}"
+    ".wide{overflow-x:auto}.legend span{margin-right:1rem}.legend "
+    "i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}"
     "svg text{font:12px system-ui,sans-serif;fill:currentColor}"
-    "@media(prefers-color-scheme:dark){body{background:#181818;color:#e6e6e6}td,th{border-color:#444}pre{background:#242424}}</style>";
+    "@media(prefers-color-scheme:dark){body{background:#181818;color:#e6e6e6}td,th{border-color:#444}pre{background:#242424}}</"
+    "style>";
 
 struct ToHtml {
     std::string out;
 
-    void operator()(const Heading& heading) { out += fmt::format("<h{0}>{1}</h{0}>\n", heading.level, html_escaped(heading.text)); }
+    void operator()(const Heading& heading) {
+        out += fmt::format("<h{0}>{1}</h{0}>\n", heading.level, html_escaped(heading.text));
+    }
     void operator()(const Paragraph& paragraph) { out += "<p>" + html_escaped(paragraph.text) + "</p>\n"; }
     void operator()(const Bullets& bullets) {
         out += "<ul>\n";
@@ -166,7 +175,8 @@ struct ToHtml {
         const auto line = [&](const std::vector<std::string>& cells, const char* tag) {
             out += "<tr>";
             for (std::size_t i = 0; i < cells.size(); ++i) {
-                out += fmt::format("<{0}{1}>{2}</{0}>", tag, i < table.text_columns ? " class=\"t\"" : "", html_escaped(cells[i]));
+                out +=
+                    fmt::format("<{0}{1}>{2}</{0}>", tag, i < table.text_columns ? " class=\"t\"" : "", html_escaped(cells[i]));
             }
             out += "</tr>\n";
         };

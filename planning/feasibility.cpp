@@ -12,11 +12,12 @@ namespace draftboard::planning {
 
 namespace {
 
-constexpr std::array<std::pair<FeasibilityState, std::string_view>, 5> kStates{{{FeasibilityState::works, "works"},
-                                                                                {FeasibilityState::crashes, "crashes"},
-                                                                                {FeasibilityState::wrong_results, "wrong_results"},
-                                                                                {FeasibilityState::refused, "refused"},
-                                                                                {FeasibilityState::unknown, "unknown"}}};
+constexpr std::array<std::pair<FeasibilityState, std::string_view>, 5> kStates{
+    {{FeasibilityState::works, "works"},
+     {FeasibilityState::crashes, "crashes"},
+     {FeasibilityState::wrong_results, "wrong_results"},
+     {FeasibilityState::refused, "refused"},
+     {FeasibilityState::unknown, "unknown"}}};
 constexpr std::size_t kMostFacts = 10'000;
 
 std::vector<std::uint64_t> numbers(const std::string& version) {

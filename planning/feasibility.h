@@ -6,9 +6,9 @@
 //   {"lever": "fused_all_reduce_norm", "architectures": ["12.0"], "engine": "SGLang", "from": "", "until": "",
 //    "state": "crashes", "evidence": "what was seen", "source": "where"}
 //
-// `architectures`: compute capabilities, or ["any"]; `engine`: a name or "any"; `from` and `until`: versions, both included, empty:
-// open. A version that is not told matches every range. Of the entries that match, those that name the engine go before "any", and
-// those that name the architecture before "any"; the first of the best decides, and all are shown.
+// `architectures`: compute capabilities, or ["any"]; `engine`: a name or "any"; `from` and `until`: versions, both included,
+// empty: open. A version that is not told matches every range. Of the entries that match, those that name the engine go before
+// "any", and those that name the architecture before "any"; the first of the best decides, and all are shown.
 
 #include <string>
 #include <vector>
@@ -46,14 +46,14 @@ struct FeasibilityPlace {
 };
 
 class FeasibilityTable {
-   public:
+ public:
     [[nodiscard]] static model::Expected<FeasibilityTable> load(const std::string& path);
     [[nodiscard]] static model::Expected<FeasibilityTable> from_json(const model::Json& json, const std::string& source);
 
     [[nodiscard]] Feasibility of(const std::string& lever, const FeasibilityPlace& place) const;
     [[nodiscard]] const std::vector<FeasibilityFact>& facts() const { return facts_; }
 
-   private:
+ private:
     std::vector<FeasibilityFact> facts_;
 };
 

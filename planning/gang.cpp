@@ -16,7 +16,7 @@ constexpr const char* kLibrary = "libdraftboard_mpi.so";
 constexpr const char* kSymbol = "draftboard_join_gang";
 
 class Alone final : public Gang {
-   public:
+ public:
     [[nodiscard]] int rank() const override { return 0; }
     [[nodiscard]] int size() const override { return 1; }
     void broadcast(std::string&) override {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Several processes that share one sweep: who am I, how many are we, and messages to the first of us. A program alone is a gang
-// of one. Under mpirun the module mpi_gang.cpp is loaded; nothing else of Draftboard knows MPI, and a program that was not started
-// by it neither loads nor needs it. All calls come from one thread.
+// of one. Under mpirun the module mpi_gang.cpp is loaded; nothing else of Draftboard knows MPI, and a program that was not
+// started by it neither loads nor needs it. All calls come from one thread.
 
 #include <memory>
 #include <optional>
@@ -13,7 +13,7 @@
 namespace draftboard::planning {
 
 class Gang {
-   public:
+ public:
     virtual ~Gang() = default;
     [[nodiscard]] virtual int rank() const = 0;
     [[nodiscard]] virtual int size() const = 0;

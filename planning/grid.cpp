@@ -4,8 +4,8 @@
 #include <charconv>
 #include <set>
 
-#include <boost/random/sobol.hpp>
 #include <fmt/format.h>
+#include <boost/random/sobol.hpp>
 
 #include "model/random.h"
 

@@ -22,7 +22,7 @@ enum class Sampling { grid, random, sobol };
 [[nodiscard]] std::string_view to_name(Sampling sampling);
 
 class Grid {
-   public:
+ public:
     /// Errors: no axis, one named twice, a grid over a continuous range, too many rows.
     [[nodiscard]] static model::Expected<Grid> of(std::vector<Axis> axes);
     [[nodiscard]] static model::Expected<Grid> sample(std::vector<Axis> axes, Sampling sampling, std::uint64_t rows,
@@ -35,7 +35,7 @@ class Grid {
     /// One value an axis. Precondition: row < rows().
     [[nodiscard]] std::vector<std::string> values(std::uint64_t row) const;
 
-   private:
+ private:
     Grid() = default;
     std::vector<Axis> axes_;
     Sampling sampling_ = Sampling::grid;

@@ -40,7 +40,7 @@ Choice edits(std::string label, model::Edits list) {
 }
 
 class Table {
-   public:
+ public:
     Table(const Scenario& scenario, const model::Json& document, const sim::CostConstants& constants, std::string data_directory)
         : s_(scenario), document_(document), constants_(constants), data_(std::move(data_directory)) {}
 
@@ -58,7 +58,7 @@ class Table {
         return std::move(levers_);
     }
 
-   private:
+ private:
     Lever& add(std::string name, std::string title, std::string group, Effort effort, std::vector<Choice> choices) {
         Lever lever;
         lever.name = std::move(name);
@@ -75,12 +75,17 @@ class Table {
             Lever& l = add("verify_graph", "Verify pass in one full CUDA graph", "verify_graph", Effort::setting,
                            {edits("", {"engine.launch.verify=graph"})});
             l.risk = "memory of captured graphs; an attention backend that can't be captured falls back silently";
-            l.sglang = "no --disable-cuda-graph; --cuda-graph-max-bs at least the number of users; an attention backend that captures verify";
+            l.sglang =
+                "no --disable-cuda-graph; --cuda-graph-max-bs at least the number of users; an attention backend that captures "
+                "verify";
             l.vllm = "--compilation-config '{\"cudagraph_mode\":\"FULL\"}'; capture sizes that hold users x draft tokens";
-            l.measure = "whether verify is captured now: SGLang's decode log says cuda graph: True or False; nsys shows one cudaGraphLaunch a pass or a thousand launches";
+            l.measure =
+                "whether verify is captured now: SGLang's decode log says cuda graph: True or False; nsys shows one "
+                "cudaGraphLaunch a pass or a thousand launches";
         }
         if (drafts(s_) && s_.engine.draft_launch != LaunchMode::graph) {
-            Lever& l = add("draft_graph", "Drafter in CUDA graphs", "draft_graph", Effort::setting, {edits("", {"engine.launch.draft=graph"})});
+            Lever& l = add("draft_graph", "Drafter in CUDA graphs", "draft_graph", Effort::setting,
+                           {edits("", {"engine.launch.draft=graph"})});
             l.risk = "memory of captured graphs";
             l.sglang = "on by default where the draft attention backend can be captured";
             l.vllm = "on by default for one-token steps";
@@ -123,11 +128,13 @@ class Table {
             environment("nccl_ll128", "NCCL protocol LL128",
                         {edits("offered", {"collective.ll128=true"}), edits("forced", {"collective.protocol=ll128"})},
                         "NCCL_PROTO=LL,LL128,Simple (offered) or NCCL_PROTO=LL128 (forced)",
-                        "NCCL's documentation: may corrupt data where 128-byte stores are not kept whole", "answers of a fixed prompt, bit by bit, beside " + tests);
+                        "NCCL's documentation: may corrupt data where 128-byte stores are not kept whole",
+                        "answers of a fixed prompt, bit by bit, beside " + tests);
         }
         std::vector<Choice> channels;
         for (const int count : {1, 2, 4, 8, 16, 32}) {
-            if (count != s_.collective.channels) channels.push_back(edits(fmt::format("{} channels", count), {fmt::format("collective.channels={}", count)}));
+            if (count != s_.collective.channels)
+                channels.push_back(edits(fmt::format("{} channels", count), {fmt::format("collective.channels={}", count)}));
         }
         environment("nccl_channels", "Number of NCCL channels", std::move(channels), "NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS",
                     "prefill wants many, decode few", tests);
@@ -137,12 +144,12 @@ class Table {
                         "NCCL_DEBUG=INFO: the ring's speed that the search believes in");
         }
         if (s_.collective.peer_level != model::PathType::sys) {
-            environment("p2p_level", "Peer access across sockets", {edits("", {"collective.peer_level=SYS"})}, "NCCL_P2P_LEVEL=SYS",
-                        "hangs with a translating IOMMU or ACS", "p2pBandwidthLatencyTest between sockets");
+            environment("p2p_level", "Peer access across sockets", {edits("", {"collective.peer_level=SYS"})},
+                        "NCCL_P2P_LEVEL=SYS", "hangs with a translating IOMMU or ACS", "p2pBandwidthLatencyTest between sockets");
         }
         if (!s_.collective.peer_to_peer) {
-            environment("p2p_on", "Peer access on", {edits("", {"collective.peer_to_peer=true"})}, "no NCCL_P2P_DISABLE", "hangs with a translating IOMMU or ACS",
-                        "p2pBandwidthLatencyTest");
+            environment("p2p_on", "Peer access on", {edits("", {"collective.peer_to_peer=true"})}, "no NCCL_P2P_DISABLE",
+                        "hangs with a translating IOMMU or ACS", "p2pBandwidthLatencyTest");
         }
     }
 
@@ -152,10 +159,12 @@ class Table {
         for (const std::int64_t limit : {std::int64_t{0}, 56 * kKiB, 120 * kKiB, 256 * kKiB}) {
             for (const bool pull : {true, false}) {
                 if (!ways && !pull) continue;
-                const std::string label = (limit == 0 ? std::string("all sizes") : fmt::format("up to {} KiB, NCCL above", limit / kKiB)) +
-                                          (ways ? (pull ? ", reading" : ", writing") : "");
-                choices.push_back(edits(label, {"collective.implementation=" + name, fmt::format("collective.custom_limit_bytes={}", limit),
-                                                fmt::format("collective.pull={}", pull)}));
+                const std::string label =
+                    (limit == 0 ? std::string("all sizes") : fmt::format("up to {} KiB, NCCL above", limit / kKiB)) +
+                    (ways ? (pull ? ", reading" : ", writing") : "");
+                choices.push_back(
+                    edits(label, {"collective.implementation=" + name, fmt::format("collective.custom_limit_bytes={}", limit),
+                                  fmt::format("collective.pull={}", pull)}));
             }
         }
         return choices;
@@ -163,42 +172,56 @@ class Table {
 
     void custom_all_reduce() {
         if (!several(s_) || model::is_cpu(s_.machine.gpu)) return;
-        const auto kernel = [&](std::string name, std::string title, std::vector<Choice> choices, std::string sglang, std::string vllm) -> Lever& {
+        const auto kernel = [&](std::string name, std::string title, std::vector<Choice> choices, std::string sglang,
+                                std::string vllm) -> Lever& {
             Lever& l = add(std::move(name), std::move(title), "all_reduce", Effort::engine, std::move(choices));
             l.sglang = std::move(sglang);
             l.vllm = std::move(vllm);
             l.environment = "driver: NVreg_RegistryDwords ForceP2P keys, IOMMU off or passthrough, ACS off";
-            l.risk = "a missing end barrier corrupts hidden states unseen but for the acceptance; writes out of several switches can collapse";
-            l.measure = "the kernel alone against NCCL at the pass's message sizes (draftboard collective names them), with all ranks; then acceptance";
+            l.risk =
+                "a missing end barrier corrupts hidden states unseen but for the acceptance; writes out of several switches can "
+                "collapse";
+            l.measure =
+                "the kernel alone against NCCL at the pass's message sizes (draftboard collective names them), with all ranks; "
+                "then acceptance";
             return l;
         };
         if (s_.collective.implementation != Implementation::one_shot) {
             kernel("one_shot", "One-shot all-reduce over peer access", custom("one_shot", true),
-                   "a patched image (b12x or PCIe one-shot); upstream turns it off over PCIe", "VLLM_ENABLE_PCIE_ALLREDUCE=1 in the published images");
+                   "a patched image (b12x or PCIe one-shot); upstream turns it off over PCIe",
+                   "VLLM_ENABLE_PCIE_ALLREDUCE=1 in the published images");
         }
         if (s_.collective.implementation != Implementation::two_shot) {
             kernel("two_shot", "Two-shot all-reduce over peer access", custom("two_shot", true), "as one-shot",
                    "the same kernel above its one-shot limit");
         }
         if (s_.collective.implementation != Implementation::hierarchical) {
-            kernel("hierarchical", "All-reduce by islands, one a socket", custom("hierarchical", true), "", "").effort = Effort::engine;
+            kernel("hierarchical", "All-reduce by islands, one a socket", custom("hierarchical", true), "", "").effort =
+                Effort::engine;
         }
         if (s_.collective.implementation != Implementation::host_staged) {
             Lever& l = kernel("host_staged", "All-reduce staged in host memory", custom("host_staged", false), "", "");
             l.environment = "no peer access needed";
         }
         if (s_.layout.tensor == 8 || s_.layout.tensor == 16) {
-            Lever& l = kernel("mscclpp", "MSCCL++ all-reduce", {edits("", {"collective.implementation=two_shot", "collective.custom_limit_bytes=1048576", "collective.pull=false"})},
+            Lever& l = kernel("mscclpp", "MSCCL++ all-reduce",
+                              {edits("", {"collective.implementation=two_shot", "collective.custom_limit_bytes=1048576",
+                                          "collective.pull=false"})},
                               "--enable-mscclpp", "");
             l.effort = Effort::setting;
-            l.assumption = "priced as a two-shot kernel that writes, up to its 1 MB, NCCL above; it picks among several kernels when it starts";
+            l.assumption =
+                "priced as a two-shot kernel that writes, up to its 1 MB, NCCL above; it picks among several kernels when it "
+                "starts";
         }
-        Lever& l = kernel("symmetric_memory", "torch symmetric memory", {edits("", {"collective.implementation=two_shot", "collective.custom_limit_bytes=0", "collective.pull=true"})},
-                          "--enable-torch-symm-mem", "VLLM_ALLREDUCE_USE_SYMM_MEM=1");
+        Lever& l =
+            kernel("symmetric_memory", "torch symmetric memory",
+                   {edits("", {"collective.implementation=two_shot", "collective.custom_limit_bytes=0", "collective.pull=true"})},
+                   "--enable-torch-symm-mem", "VLLM_ALLREDUCE_USE_SYMM_MEM=1");
         l.effort = Effort::setting;
         l.assumption = "priced as its two-shot kernel without multicast";
         if (!s_.machine.peer.force_p2p) {
-            Lever& driver = add("force_p2p", "ForceP2P driver keys", "force_p2p", Effort::setting, {edits("", {"machine.peer.force_p2p=true"})});
+            Lever& driver = add("force_p2p", "ForceP2P driver keys", "force_p2p", Effort::setting,
+                                {edits("", {"machine.peer.force_p2p=true"})});
             driver.environment = "kernel module option NVreg_RegistryDwords with the ForceP2P keys";
             driver.risk = "outside of what the driver's vendor supports on this board";
             driver.measure = "a kernel's own peer loads (one-shot at 114 KB), not copies";
@@ -222,8 +245,8 @@ class Table {
         q.measure = "share of transport in the all-reduces: latency and wait stay";
         q.assumption = "half of the transport, quantising itself free";
         if (!s_.layout.parallel_blocks) {
-            Lever& l = add("parallel_blocks", "One all-reduce a layer (attention and MLP side by side)", "blocks", Effort::training,
-                           {edits("", {"layout.parallel_blocks=true"})});
+            Lever& l = add("parallel_blocks", "One all-reduce a layer (attention and MLP side by side)", "blocks",
+                           Effort::training, {edits("", {"layout.parallel_blocks=true"})});
             l.risk = "another function of the input";
             l.measure = "nothing: no such checkpoint of this family exists";
         }
@@ -231,7 +254,8 @@ class Table {
 
     void host() {
         if (s_.engine.overlap_scheduling || (!speculates(s_) && s_.architecture.mtp.empty())) return;
-        Lever& l = add("overlap_scheduling", "Host work beside GPU work (spec v2)", "overlap", Effort::setting, {edits("", {"engine.overlap_scheduling=true"})});
+        Lever& l = add("overlap_scheduling", "Host work beside GPU work (spec v2)", "overlap", Effort::setting,
+                       {edits("", {"engine.overlap_scheduling=true"})});
         l.sglang = "SGLANG_ENABLE_SPEC_V2=1 (top-k 1)";
         l.vllm = "--async-scheduling";
         l.risk = "chains only; n-gram turns it off";
@@ -240,7 +264,8 @@ class Table {
 
     void speculation() {
         if (speculates(s_)) {
-            Lever& l = add("no_speculation", "No speculation", "drafter", Effort::setting, {edits("", {"speculation.method=none"})});
+            Lever& l =
+                add("no_speculation", "No speculation", "drafter", Effort::setting, {edits("", {"speculation.method=none"})});
             l.sglang = l.vllm = "leave the speculative flags out";
             l.risk = "none";
             l.measure = "plain decoding on the same box";
@@ -263,7 +288,8 @@ class Table {
         for (int k = 1; k <= kDeepest; ++k) {
             if (k == s_.speculation.steps && s_.speculation.top_k == 1) continue;
             depths.push_back(edits(fmt::format("{} draft token{}", k, k == 1 ? "" : "s"),
-                                   {fmt::format("speculation.steps={}", k), "speculation.top_k=1", fmt::format("speculation.draft_tokens={}", k + 1)}));
+                                   {fmt::format("speculation.steps={}", k), "speculation.top_k=1",
+                                    fmt::format("speculation.draft_tokens={}", k + 1)}));
         }
         Lever& l = add("draft_depth", "Draft depth", "depth", Effort::setting, std::move(depths));
         l.sglang = "--speculative-num-steps K --speculative-eagle-topk 1 --speculative-num-draft-tokens K+1";
@@ -273,9 +299,10 @@ class Table {
         std::vector<Choice> trees;
         for (const int top_k : {2, 4}) {
             for (const int tokens : {6, 8, 12, 16}) {
-                trees.push_back(edits(fmt::format("top-k {}, {} tokens", top_k, tokens),
-                                      {fmt::format("speculation.steps={}", std::max(3, s_.speculation.steps)), fmt::format("speculation.top_k={}", top_k),
-                                       fmt::format("speculation.draft_tokens={}", tokens)}));
+                trees.push_back(
+                    edits(fmt::format("top-k {}, {} tokens", top_k, tokens),
+                          {fmt::format("speculation.steps={}", std::max(3, s_.speculation.steps)),
+                           fmt::format("speculation.top_k={}", top_k), fmt::format("speculation.draft_tokens={}", tokens)}));
             }
         }
         Lever& t = add("draft_tree", "Draft tree", "depth", Effort::setting, std::move(trees));
@@ -291,9 +318,14 @@ class Table {
         if (!published || !drafts(s_)) return;
         model::Acceptance theirs = *published;
         const int k = s_.speculation.depth();
-        if (model::chain_acceptance_length(theirs, k) <= model::chain_acceptance_length(s_.speculation.acceptance, k) * 1.02) return;
-        model::Json acceptance{{"per_position", theirs.per_position}, {"relative_spread", calibration::kAcceptanceSpread}, {"source", theirs.source}};
-        Lever& l = add("drafter_swap", fmt::format("A drafter with the best published acceptance ({:.2f} tokens at this depth)", model::chain_acceptance_length(theirs, k)),
+        if (model::chain_acceptance_length(theirs, k) <= model::chain_acceptance_length(s_.speculation.acceptance, k) * 1.02)
+            return;
+        model::Json acceptance{{"per_position", theirs.per_position},
+                               {"relative_spread", calibration::kAcceptanceSpread},
+                               {"source", theirs.source}};
+        Lever& l = add("drafter_swap",
+                       fmt::format("A drafter with the best published acceptance ({:.2f} tokens at this depth)",
+                                   model::chain_acceptance_length(theirs, k)),
                        "drafter", Effort::drafter, {edits("", {"speculation.acceptance=" + acceptance.dump()})});
         l.sglang = "--speculative-draft-model-path PATH";
         l.vllm = "\"model\": PATH in --speculative-config";
@@ -305,15 +337,20 @@ class Table {
     void mtp() {
         const auto published = calibration::published_acceptance(s_.architecture.name, SpeculationMethod::mtp);
         if (!published) return;
-        model::Json acceptance{{"per_position", published->per_position}, {"relative_spread", calibration::kAcceptanceSpread}, {"source", published->source}};
+        model::Json acceptance{{"per_position", published->per_position},
+                               {"relative_spread", calibration::kAcceptanceSpread},
+                               {"source", published->source}};
         std::vector<Choice> choices;
         for (int k = 1; k <= 5; ++k) {
-            choices.push_back(edits(fmt::format("{} draft token{}", k, k == 1 ? "" : "s"),
-                                    {"speculation.method=mtp", fmt::format("speculation.steps={}", k), "speculation.top_k=1",
-                                     fmt::format("speculation.draft_tokens={}", k + 1), "speculation.acceptance=" + acceptance.dump()}));
+            choices.push_back(
+                edits(fmt::format("{} draft token{}", k, k == 1 ? "" : "s"),
+                      {"speculation.method=mtp", fmt::format("speculation.steps={}", k), "speculation.top_k=1",
+                       fmt::format("speculation.draft_tokens={}", k + 1), "speculation.acceptance=" + acceptance.dump()}));
         }
         Lever& l = add("mtp", "MTP (NEXTN) with the checkpoint's own module", "drafter", Effort::setting, std::move(choices));
-        l.sglang = "--speculative-algorithm NEXTN --speculative-num-steps K --speculative-eagle-topk 1 --speculative-num-draft-tokens K+1";
+        l.sglang =
+            "--speculative-algorithm NEXTN --speculative-num-steps K --speculative-eagle-topk 1 --speculative-num-draft-tokens "
+            "K+1";
         l.vllm = "--speculative-config '{\"method\":\"mtp\",\"num_speculative_tokens\":K}'";
         l.risk = "some versions load the target twice without spec v2";
         l.measure = "acceptance by position on your texts";
@@ -332,10 +369,12 @@ class Table {
         }
         std::vector<Choice> contexts;
         for (int dcp = 2; dcp <= ranks; dcp *= 2) {
-            if (dcp != s_.layout.decode_context) contexts.push_back(edits(fmt::format("DCP{}", dcp), {fmt::format("layout.decode_context={}", dcp)}));
+            if (dcp != s_.layout.decode_context)
+                contexts.push_back(edits(fmt::format("DCP{}", dcp), {fmt::format("layout.decode_context={}", dcp)}));
         }
         if (!contexts.empty()) {
-            Lever& l = add("decode_context_parallel", "KV cache split along the context (DCP)", "dcp", Effort::setting, std::move(contexts));
+            Lever& l = add("decode_context_parallel", "KV cache split along the context (DCP)", "dcp", Effort::setting,
+                           std::move(contexts));
             l.vllm = "--decode-context-parallel-size N";
             l.risk = "more collectives a layer: pays for long contexts or many users only";
             l.measure = "tok/s at your context, not at 1k";
@@ -349,8 +388,8 @@ class Table {
             l.measure = "memory left for the cache";
         }
         if (ranks > 1 && s_.layout.attention_data == 1 && s_.workload.concurrency >= ranks) {
-            Lever& l = add("attention_data_parallel", "Attention by users instead of by heads (DP attention)", "attention_data", Effort::setting,
-                           {edits("", {fmt::format("layout.attention_data={}", ranks)})});
+            Lever& l = add("attention_data_parallel", "Attention by users instead of by heads (DP attention)", "attention_data",
+                           Effort::setting, {edits("", {fmt::format("layout.attention_data={}", ranks)})});
             l.sglang = fmt::format("--enable-dp-attention --dp-size {}", ranks);
             l.vllm = fmt::format("--data-parallel-size {} --enable-expert-parallel", ranks);
             l.risk = "attention's weights whole on each GPU";
@@ -429,7 +468,8 @@ class Table {
             boxes.push_back(edits(name, {"machine=" + name}));
         }
         if (!boxes.empty()) {
-            Lever& l = add("other_box", "The same GPUs in another box (sockets, switches)", "machine", Effort::hardware, std::move(boxes));
+            Lever& l = add("other_box", "The same GPUs in another box (sockets, switches)", "machine", Effort::hardware,
+                           std::move(boxes));
             l.risk = "money; a switch's uplink is shared";
             l.measure = "nvbandwidth and all_reduce_perf on the other box";
         }
@@ -469,7 +509,8 @@ class Table {
             mla = mla || std::holds_alternative<model::MlaShape>(layer.mixer);
         }
         if (fp4) {
-            dead("fp4_trtllm_gen", "FlashInfer TRT-LLM kernels for FP4", "--moe-runner-backend flashinfer_trtllm", "VLLM_FLASHINFER_MOE_BACKEND=latency");
+            dead("fp4_trtllm_gen", "FlashInfer TRT-LLM kernels for FP4", "--moe-runner-backend flashinfer_trtllm",
+                 "VLLM_FLASHINFER_MOE_BACKEND=latency");
             dead("fp4_cutedsl", "FlashInfer CuteDSL kernels for FP4", "--moe-runner-backend flashinfer_cutedsl", "");
             dead("fp4_gemm_cutlass", "FlashInfer CUTLASS for dense FP4", "--fp4-gemm-backend flashinfer_cutlass", "");
             dead("fp4_gemm_cudnn", "cuDNN for dense FP4", "--fp4-gemm-backend flashinfer_cudnn", "");

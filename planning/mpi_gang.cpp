@@ -14,7 +14,7 @@ namespace {
 constexpr int kTag = 1;
 
 class MpiGang final : public Gang {
-   public:
+ public:
     MpiGang() {
         int provided = 0;
         // Workers are threads of their own and never call MPI.
@@ -71,7 +71,7 @@ class MpiGang final : public Gang {
         std::_Exit(exit_code);
     }
 
-   private:
+ private:
     int rank_ = 0;
     int size_ = 1;
     int size_here_ = 1;

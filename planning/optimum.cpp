@@ -36,9 +36,12 @@ struct Part {
 };
 
 class Search {
-   public:
+ public:
     Search(const Scenario& scenario, const FeasibilityTable& table, const OptimizeOptions& options, Optimum& out)
-        : s_(scenario), table_(table), options_(options), out_(out),
+        : s_(scenario),
+          table_(table),
+          options_(options),
+          out_(out),
           place_{scenario.machine.gpu.compute_capability, scenario.engine.name, options.engine_version} {}
 
     [[nodiscard]] std::vector<Part> drafters() {
@@ -49,7 +52,9 @@ class Search {
             if (method == SpeculationMethod::mtp && s_.architecture.mtp.empty()) continue;
             if (method == SpeculationMethod::eagle3 && !s_.speculation.head) continue;
             const auto published = calibration::published_acceptance(s_.architecture.name, method);
-            if (!published || !allowed(method == SpeculationMethod::mtp ? "mtp" : "drafter_swap", fmt::format("published {} drafter", model::to_name(method)))) continue;
+            if (!published || !allowed(method == SpeculationMethod::mtp ? "mtp" : "drafter_swap",
+                                       fmt::format("published {} drafter", model::to_name(method))))
+                continue;
             add_depths(parts, fmt::format("published {} drafter", model::to_name(method)),
                        {fmt::format("speculation.method={}", model::to_name(method)),
                         "speculation.acceptance=" + model::acceptance_to_json(*published).dump()});
@@ -75,20 +80,24 @@ class Search {
 
     [[nodiscard]] std::vector<Part> all_reduces() {
         std::vector<Part> parts{Part("as it is: " + std::string(model::to_name(s_.collective.implementation)), {})};
-        if (s_.collective.implementation != model::Implementation::nccl) parts.emplace_back("NCCL", model::Edits{"collective.implementation=nccl"});
+        if (s_.collective.implementation != model::Implementation::nccl)
+            parts.emplace_back("NCCL", model::Edits{"collective.implementation=nccl"});
         for (const char* kernel : {"one_shot", "two_shot", "hierarchical", "host_staged"}) {
             if (model::is_cpu(s_.machine.gpu) || !allowed(kernel, std::string(kernel) + " all-reduce", false)) continue;
             for (const int kib : {0, 56, 120, 256}) {
                 for (const bool pull : {true, false}) {
-                    parts.emplace_back(fmt::format("{}{}{}", kernel, kib > 0 ? fmt::format(" up to {} KiB", kib) : "", pull ? ", reading" : ", writing"),
+                    parts.emplace_back(fmt::format("{}{}{}", kernel, kib > 0 ? fmt::format(" up to {} KiB", kib) : "",
+                                                   pull ? ", reading" : ", writing"),
                                        model::Edits{fmt::format("collective.implementation={}", kernel),
-                                                    fmt::format("collective.custom_limit_bytes={}", kib * 1024), fmt::format("collective.pull={}", pull)});
+                                                    fmt::format("collective.custom_limit_bytes={}", kib * 1024),
+                                                    fmt::format("collective.pull={}", pull)});
                 }
             }
         }
         if (allowed("mscclpp", "MSCCL++ all-reduce")) {
             parts.emplace_back("MSCCL++ (as two-shot)",
-                               model::Edits{"collective.implementation=two_shot", "collective.custom_limit_bytes=1048576", "collective.pull=false"});
+                               model::Edits{"collective.implementation=two_shot", "collective.custom_limit_bytes=1048576",
+                                            "collective.pull=false"});
         }
         return parts;
     }
@@ -98,7 +107,8 @@ class Search {
         const model::EngineSettings& engine = s_.engine;
         const bool graphs = allowed("verify_graph", "verify pass in a CUDA graph");
         const bool overlap = !engine.overlap_scheduling && allowed("overlap_scheduling", "overlap scheduling");
-        const bool eager = engine.verify_launch != LaunchMode::graph || engine.decode_launch != LaunchMode::graph || engine.draft_launch != LaunchMode::graph;
+        const bool eager = engine.verify_launch != LaunchMode::graph || engine.decode_launch != LaunchMode::graph ||
+                           engine.draft_launch != LaunchMode::graph;
         const model::Edits all{"engine.launch.verify=graph", "engine.launch.decode=graph", "engine.launch.draft=graph"};
         if (graphs && eager) parts.emplace_back("graphs", all);
         if (overlap) parts.emplace_back("overlap", model::Edits{"engine.overlap_scheduling=true"});
@@ -110,7 +120,7 @@ class Search {
         return parts;
     }
 
-   private:
+ private:
     void add_depths(std::vector<Part>& parts, const std::string& name, const model::Edits& edits) const {
         for (int k = 1; k <= kDeepestDraft; ++k) {
             Part part(name, edits, k);
@@ -125,7 +135,9 @@ class Search {
         for (int context = 1; context <= tensor; context *= 2) {
             if (context > 1 && !allowed("decode_context_parallel", "DCP")) continue;
             for (const int data : {1, tensor}) {
-                if (data > 1 && (context > 1 || s_.workload.concurrency < tensor || !allowed("attention_data_parallel", "DP attention"))) continue;
+                if (data > 1 &&
+                    (context > 1 || s_.workload.concurrency < tensor || !allowed("attention_data_parallel", "DP attention")))
+                    continue;
                 model::Layout layout = s_.layout;
                 layout.tensor = tensor;
                 layout.replicas = replicas;
@@ -139,9 +151,9 @@ class Search {
                 if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.label == label; })) continue;
                 parts.emplace_back(
                     std::move(label),
-                    model::Edits{fmt::format("layout.tensor={}", tensor), fmt::format("layout.replicas={}", replicas), fmt::format("layout.expert={}", expert),
-                                  fmt::format("layout.decode_context={}", context), fmt::format("layout.attention_data={}", data), "layout.pipeline=1",
-                                 "layout.all_to_all=false"});
+                    model::Edits{fmt::format("layout.tensor={}", tensor), fmt::format("layout.replicas={}", replicas),
+                                 fmt::format("layout.expert={}", expert), fmt::format("layout.decode_context={}", context),
+                                 fmt::format("layout.attention_data={}", data), "layout.pipeline=1", "layout.all_to_all=false"});
                 if (tensor == 1) break;
             }
         }
@@ -152,7 +164,8 @@ class Search {
         const Feasibility known = table_.of(lever, place_);
         std::string why;
         if (ruled_out(known.state)) why = fmt::format("{}: {} ({})", title, to_name(known.state), known.facts.front().source);
-        if (known.state == FeasibilityState::unknown && (!setting || !options_.unproven)) why = title + ": nobody is known to have run it here";
+        if (known.state == FeasibilityState::unknown && (!setting || !options_.unproven))
+            why = title + ": nobody is known to have run it here";
         if (why.empty()) return true;
         if (std::find(out_.left_out.begin(), out_.left_out.end(), why) == out_.left_out.end()) out_.left_out.push_back(why);
         return false;
@@ -198,7 +211,8 @@ void shape_tree(Variants& variants, Optimum& out) {
     const Candidate& best = out.best.front();
     if (best.depth == 0 || best.scenario.speculation.method == SpeculationMethod::ngram) return;
     const model::Speculation& speculation = best.scenario.speculation;
-    const std::vector<TreeShape> trees = best_trees(speculation.acceptance, kDeepestDraft, kMostChildren, kMostTreeTokens, speculation.sibling_decay);
+    const std::vector<TreeShape> trees =
+        best_trees(speculation.acceptance, kDeepestDraft, kMostChildren, kMostTreeTokens, speculation.sibling_decay);
     double most = 0;
     std::optional<Scenario> chosen;
     for (const TreeShape& tree : trees) {
@@ -256,7 +270,8 @@ void schedule(Variants& variants, const std::vector<Part>& drafters, const std::
             entry.fits = entry.fits && (part.depth > 0 || prediction->memory.fits);
             if (part.depth == 0) {
                 plain.emplace(*scenario, *prediction);
-            } else if (prediction->memory.fits && (!deepest || prediction->tokens_per_second.value > deepest->second.tokens_per_second.value)) {
+            } else if (prediction->memory.fits &&
+                       (!deepest || prediction->tokens_per_second.value > deepest->second.tokens_per_second.value)) {
                 deepest.emplace(*scenario, *prediction);
                 entry.depth = part.depth;
             }
@@ -291,7 +306,8 @@ model::Expected<Optimum> optimize(const std::string& scenario, const model::Edit
     const auto table = FeasibilityTable::load((std::filesystem::path(data_directory) / "feasibility.json").string());
     if (!table) return tl::unexpected(table.error());
     auto shared = std::make_shared<SharedConstants>(data_directory);
-    const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    const int threads =
+        options.threads > 0 ? options.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     std::vector<std::unique_ptr<Variants>> variants;
     for (int t = 0; t < threads; ++t) variants.push_back(std::make_unique<Variants>(shared, *base));
     auto prediction = variants.front()->predict(*whole);
@@ -311,7 +327,8 @@ model::Expected<Optimum> optimize(const std::string& scenario, const model::Edit
         i /= drafters.size();
         const Part* launch = &launches[i % launches.size()];
         i /= launches.size();
-        return std::array<const Part*, 4>{drafter, &layouts[i / all_reduces.size()], &all_reduces[i % all_reduces.size()], launch};
+        return std::array<const Part*, 4>{drafter, &layouts[i / all_reduces.size()], &all_reduces[i % all_reduces.size()],
+                                          launch};
     };
     std::vector<Verdict> verdicts(count);
     in_parallel(threads, count, [&](std::size_t thread, std::size_t i) {
@@ -320,9 +337,9 @@ model::Expected<Optimum> optimize(const std::string& scenario, const model::Edit
         if (!result) return;
         verdicts[i].rate = result->tokens_per_second.value;
         const double ms = 1e3 / result->per_user_tokens_per_second.value;
-        verdicts[i].kind = !result->memory.fits                                                 ? Verdict::Kind::too_large
+        verdicts[i].kind = !result->memory.fits                                            ? Verdict::Kind::too_large
                            : options.max_ms_per_token > 0 && ms > options.max_ms_per_token ? Verdict::Kind::too_slow
-                                                                                                : Verdict::Kind::ok;
+                                                                                           : Verdict::Kind::ok;
     });
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < count; ++i) {
@@ -339,8 +356,14 @@ model::Expected<Optimum> optimize(const std::string& scenario, const model::Edit
                       [&](std::size_t a, std::size_t b) { return beats(verdicts[a].rate, a, verdicts[b].rate, b); });
     for (std::size_t rank = 0; rank < shown; ++rank) {
         const auto parts = parts_of(order[rank]);
-        Candidate candidate{parts[0]->label, parts[1]->label, parts[2]->label, parts[3]->label, parts[0]->depth,
-                            joined({parts[0], parts[1], parts[2], parts[3]}), {}, {}};
+        Candidate candidate{parts[0]->label,
+                            parts[1]->label,
+                            parts[2]->label,
+                            parts[3]->label,
+                            parts[0]->depth,
+                            joined({parts[0], parts[1], parts[2], parts[3]}),
+                            {},
+                            {}};
         auto own = variants.front()->scenario(candidate.edits);
         if (!own) continue;
         candidate.scenario = std::move(*own);
@@ -349,7 +372,8 @@ model::Expected<Optimum> optimize(const std::string& scenario, const model::Edit
     }
     if (out.best.empty()) return out;
     const Candidate& best = out.best.front();
-    for (const Candidate& other : out.best) out.against_best.push_back(contest(other.scenario, other.prediction, best.scenario, best.prediction));
+    for (const Candidate& other : out.best)
+        out.against_best.push_back(contest(other.scenario, other.prediction, best.scenario, best.prediction));
     out.against_base = contest(out.scenario, out.base, best.scenario, best.prediction);
     shape_tree(*variants.front(), out);
     schedule(*variants.front(), drafters, options.batches, out);

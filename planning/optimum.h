@@ -11,7 +11,8 @@
 //   all-reduce  NCCL, and the custom kernels that work here, reading or writing, with NCCL above some sizes
 //   launch      as the scenario has it, and everything in graphs
 //   overlap     where the engine has it
-//   tree        Sequoia's best tree of each size (sequoia_tree.h); the size by length / (draft + verify + host), verify priced with
+//   tree        Sequoia's best tree of each size (sequoia_tree.h); the size by length / (draft + verify + host), verify priced
+//   with
 //               the experts that so many tokens touch
 //   schedule    for each batch size the depth of the highest rate; 0 where no depth beats plain decoding: stop speculating
 //
@@ -36,7 +37,7 @@ struct OptimizeOptions {
     bool unproven = true;         ///< settings of which nobody knows whether they work may be chosen
     bool keep_layout = false;     ///< do not change the layout
     std::string engine_version;
-    int threads = 0;              ///< 0: all cores
+    int threads = 0;  ///< 0: all cores
     std::vector<int> batches = {1, 2, 4, 8, 16, 32, 64, 128};
 };
 
@@ -53,10 +54,10 @@ struct Candidate {
 
 struct ScheduleEntry {
     int batch = 1;
-    int depth = 0;           ///< 0: plain decoding
-    double rate = 0;         ///< all users, at that depth
+    int depth = 0;    ///< 0: plain decoding
+    double rate = 0;  ///< all users, at that depth
     double plain_rate = 0;
-    double confidence = 0.5; ///< that the depth beats plain decoding; of 0: that plain beats the best depth
+    double confidence = 0.5;  ///< that the depth beats plain decoding; of 0: that plain beats the best depth
     bool fits = true;
 };
 
@@ -68,18 +69,18 @@ struct Optimum {
     std::optional<Contest> against_base;  ///< the best against the scenario as it is
     std::optional<TreeShape> tree;        ///< the best tree of the best drafter, if a drafter is chosen
     std::optional<sim::Prediction> tree_prediction;
-    std::optional<Contest> tree_gain;     ///< against the best chain
+    std::optional<Contest> tree_gain;  ///< against the best chain
     std::vector<ScheduleEntry> schedule;
     std::size_t predicted = 0;
-    std::size_t refused = 0;       ///< values that contradict each other
-    std::size_t too_large = 0;     ///< do not fit in memory
-    std::size_t too_slow = 0;      ///< for the latency asked for
+    std::size_t refused = 0;            ///< values that contradict each other
+    std::size_t too_large = 0;          ///< do not fit in memory
+    std::size_t too_slow = 0;           ///< for the latency asked for
     std::vector<std::string> left_out;  ///< what was not tried, and why
     double max_ms_per_token = 0;
 };
 
-[[nodiscard]] model::Expected<Optimum> optimize(const std::string& scenario, const model::Edits& edits, const OptimizeOptions& options,
-                                                const std::string& data_directory);
+[[nodiscard]] model::Expected<Optimum> optimize(const std::string& scenario, const model::Edits& edits,
+                                                const OptimizeOptions& options, const std::string& data_directory);
 
 /// vLLM's dynamic depth: --speculative-config with num_speculative_tokens_per_batch_size, bands of (from, to, depth).
 [[nodiscard]] std::string vllm_flags(const Optimum& optimum);

@@ -13,8 +13,9 @@ namespace {
 using Pulled = std::vector<int>;
 
 class Planner {
-   public:
-    Planner(Variants& variants, LeverPlan& plan, std::vector<PlannedLever>& levers, const FeasibilityTable& table, const PlanOptions& options)
+ public:
+    Planner(Variants& variants, LeverPlan& plan, std::vector<PlannedLever>& levers, const FeasibilityTable& table,
+            const PlanOptions& options)
         : variants_(variants), plan_(plan), levers_(levers), table_(table), options_(options) {}
 
     struct Outcome {
@@ -78,7 +79,8 @@ class Planner {
             }
             if (planned.prediction) {
                 planned.refusal.clear();
-                if (!planned.lever.choices[planned.choice].feasibility.empty()) planned.feasibility = feasibility(i, planned.choice);
+                if (!planned.lever.choices[planned.choice].feasibility.empty())
+                    planned.feasibility = feasibility(i, planned.choice);
                 if (!planned.fits) planned.refusal = planned.prediction->memory.verdict;
             }
         }
@@ -105,7 +107,8 @@ class Planner {
                     }
                     tried[i] = c;
                     auto result = outcome(tried);
-                    if (!result || !result->prediction.memory.fits || result->prediction.tokens_per_second.value <= rate) continue;
+                    if (!result || !result->prediction.memory.fits || result->prediction.tokens_per_second.value <= rate)
+                        continue;
                     rate = result->prediction.tokens_per_second.value;
                     next = tried;
                     found = std::move(*result);
@@ -128,7 +131,8 @@ class Planner {
                 Pulled without = pulled_;
                 without[i] = -1;
                 if (const auto result = outcome(without)) {
-                    planned.together = contest(result->scenario, result->prediction, combination.scenario, combination.prediction);
+                    planned.together =
+                        contest(result->scenario, result->prediction, combination.scenario, combination.prediction);
                 }
             } else if (planned.prediction && planned.fits) {
                 Pulled with = pulled_;
@@ -137,7 +141,8 @@ class Planner {
                 }
                 with[i] = static_cast<int>(planned.choice);
                 if (const auto result = outcome(with)) {
-                    planned.together = contest(combination.scenario, combination.prediction, result->scenario, result->prediction);
+                    planned.together =
+                        contest(combination.scenario, combination.prediction, result->scenario, result->prediction);
                 }
             }
         }
@@ -153,7 +158,7 @@ class Planner {
         return all;
     }
 
-   private:
+ private:
     [[nodiscard]] const Choice& chosen(std::size_t lever, int choice) const {
         return levers_[lever].lever.choices[static_cast<std::size_t>(choice)];
     }

@@ -30,11 +30,11 @@ inline constexpr double kLeastGain = 0.003;
 struct PlannedLever {
     Lever lever;
     Feasibility feasibility;
-    std::size_t choice = 0;            ///< the best, index into lever.choices
+    std::size_t choice = 0;  ///< the best, index into lever.choices
     std::optional<sim::Prediction> prediction;
-    std::optional<Contest> alone;      ///< none: nothing is predicted
+    std::optional<Contest> alone;  ///< none: nothing is predicted
     bool fits = true;
-    std::string refusal;               ///< no choice can be run: the reason
+    std::string refusal;  ///< no choice can be run: the reason
     bool in_combination = false;
     std::size_t combination_choice = 0;
     std::optional<Contest> together;
@@ -44,14 +44,14 @@ struct PlannedLever {
 struct LeverPlan {
     model::Scenario scenario;
     sim::Prediction base;
-    std::vector<PlannedLever> ranked;    ///< feasible or unknown, by gain
+    std::vector<PlannedLever> ranked;  ///< feasible or unknown, by gain
     std::vector<PlannedLever> ruled_out;
     std::vector<PlannedLever> unpredicted;  ///< nothing to predict, and not ruled out
     sim::Prediction combination;
     Contest combination_gain;
     std::vector<std::string> combination_edits;
     FeasibilityPlace place;
-    std::string kernels;     ///< calibration's name
+    std::string kernels;  ///< calibration's name
     std::string collectives;
     std::size_t predictions = 0;
 };
@@ -62,8 +62,8 @@ struct PlanOptions {
 };
 
 /// Errors: a scenario that can't be predicted, a feasibility file that can't be read.
-[[nodiscard]] model::Expected<LeverPlan> plan_levers(const std::string& scenario, const model::Edits& edits, const PlanOptions& options,
-                                                     const std::string& data_directory);
+[[nodiscard]] model::Expected<LeverPlan> plan_levers(const std::string& scenario, const model::Edits& edits,
+                                                     const PlanOptions& options, const std::string& data_directory);
 
 [[nodiscard]] Document plan_document(const LeverPlan& plan);
 [[nodiscard]] model::Json plan_json(const LeverPlan& plan);

@@ -50,8 +50,9 @@ std::string fact_text(const FeasibilityFact& fact) {
     std::string range;
     if (!fact.from.empty()) range += " from " + fact.from;
     if (!fact.until.empty()) range += " until " + fact.until;
-    return fmt::format("{}{} on {}: {}{} [{}]", fact.engine == "any" ? "any engine" : fact.engine, range, fmt::join(fact.architectures, ", "),
-                       to_name(fact.state), fact.evidence.empty() ? "" : ". " + fact.evidence, fact.source);
+    return fmt::format("{}{} on {}: {}{} [{}]", fact.engine == "any" ? "any engine" : fact.engine, range,
+                       fmt::join(fact.architectures, ", "), to_name(fact.state),
+                       fact.evidence.empty() ? "" : ". " + fact.evidence, fact.source);
 }
 
 std::vector<std::string> how(const PlannedLever& planned) {
@@ -82,7 +83,9 @@ void details(const PlannedLever& planned, Document& document) {
     document.blocks.push_back(Bullets{std::move(items)});
 }
 
-Json interval_json(const Interval& interval) { return {{"value", interval.value}, {"low", interval.low}, {"high", interval.high}}; }
+Json interval_json(const Interval& interval) {
+    return {{"value", interval.value}, {"low", interval.low}, {"high", interval.high}};
+}
 
 Json lever_json(const PlannedLever& planned) {
     const Lever& lever = planned.lever;
@@ -93,13 +96,20 @@ Json lever_json(const PlannedLever& planned) {
         json["tokens_per_second"] = interval_json(planned.prediction->tokens_per_second);
     }
     json["in_combination"] = planned.in_combination;
-    if (planned.together) json[planned.in_combination ? "gain_in_combination" : "gain_on_top_of_combination"] = interval_json(planned.together->gain);
+    if (planned.together)
+        json[planned.in_combination ? "gain_in_combination" : "gain_on_top_of_combination"] =
+            interval_json(planned.together->gain);
     json["effort"] = to_name(lever.effort);
     json["risk"] = lever.risk;
     Json facts = Json::array();
     for (const FeasibilityFact& fact : planned.feasibility.facts) {
-        facts.push_back({{"architectures", fact.architectures}, {"engine", fact.engine}, {"from", fact.from}, {"until", fact.until},
-                         {"state", to_name(fact.state)}, {"evidence", fact.evidence}, {"source", fact.source}});
+        facts.push_back({{"architectures", fact.architectures},
+                         {"engine", fact.engine},
+                         {"from", fact.from},
+                         {"until", fact.until},
+                         {"state", to_name(fact.state)},
+                         {"evidence", fact.evidence},
+                         {"source", fact.source}});
     }
     json["feasibility"] = {{"state", to_name(planned.feasibility.state)}, {"facts", facts}};
     json["turn_on"] = {{"sglang", lever.sglang}, {"vllm", lever.vllm}, {"environment", lever.environment}};
@@ -118,11 +128,11 @@ Document plan_document(const LeverPlan& plan) {
     Document document;
     document.title = "Plan of levers: " + (s.name.empty() ? std::string("scenario") : s.name);
     auto& blocks = document.blocks;
-    blocks.push_back(Paragraph{fmt::format("{} on {} ({}, compute capability {}), {}{}, {} under {} user{}, {} tokens of context.", s.architecture.name,
-                                           s.machine.name, s.machine.gpu.name, s.machine.gpu.compute_capability,
-                                           s.engine.name.empty() ? "engine not named" : s.engine.name,
-                                           plan.place.version.empty() ? "" : " " + plan.place.version, s.layout.name(), s.workload.concurrency,
-                                           s.workload.concurrency == 1 ? "" : "s", s.workload.context_tokens)});
+    blocks.push_back(Paragraph{fmt::format(
+        "{} on {} ({}, compute capability {}), {}{}, {} under {} user{}, {} tokens of context.", s.architecture.name,
+        s.machine.name, s.machine.gpu.name, s.machine.gpu.compute_capability,
+        s.engine.name.empty() ? "engine not named" : s.engine.name, plan.place.version.empty() ? "" : " " + plan.place.version,
+        s.layout.name(), s.workload.concurrency, s.workload.concurrency == 1 ? "" : "s", s.workload.context_tokens)});
     blocks.push_back(Paragraph{fmt::format("Now: {}. {}", rate(plan.base.tokens_per_second), plan.base.verdict)});
     std::vector<std::string> members;
     for (const PlannedLever& planned : plan.ranked) {
@@ -131,7 +141,8 @@ Document plan_document(const LeverPlan& plan) {
     if (members.empty()) {
         blocks.push_back(Paragraph{"No lever that needs neither other weights, nor another box, nor training brings anything."});
     } else {
-        blocks.push_back(Paragraph{fmt::format("Best combination found: {}, {}.", rate(plan.combination.tokens_per_second), percent(plan.combination_gain.gain))});
+        blocks.push_back(Paragraph{fmt::format("Best combination found: {}, {}.", rate(plan.combination.tokens_per_second),
+                                               percent(plan.combination_gain.gain))});
         blocks.push_back(Bullets{members});
     }
     blocks.push_back(Heading{2, "Levers by predicted gain"});
@@ -144,17 +155,19 @@ Document plan_document(const LeverPlan& plan) {
     bars.rows.push_back({"now", {plan.base.tokens_per_second.value}});
     int number = 0;
     for (const PlannedLever& planned : plan.ranked) {
-        table.rows.push_back({std::to_string(++number), with_choice(planned, planned.choice), std::string(to_name(planned.lever.effort)),
-                              state_text(planned.feasibility), percent(planned.alone->gain), fmt::format("{:.0f} %", 100 * planned.alone->confidence),
+        table.rows.push_back({std::to_string(++number), with_choice(planned, planned.choice),
+                              std::string(to_name(planned.lever.effort)), state_text(planned.feasibility),
+                              percent(planned.alone->gain), fmt::format("{:.0f} %", 100 * planned.alone->confidence),
                               together_text(planned)});
         bars.rows.push_back({planned.lever.name, {planned.prediction->tokens_per_second.value}});
     }
     bars.rows.push_back({"combination", {plan.combination.tokens_per_second.value}});
     blocks.push_back(std::move(table));
     blocks.push_back(std::move(bars));
-    blocks.push_back(Paragraph{
-        "Gains are not additive. \"In it\" is what the combination loses without the lever, \"on top\" what the lever would add to it. The interval of a "
-        "gain leaves out what both sides get wrong alike (docs/optimisation.md)."});
+    blocks.push_back(
+        Paragraph{"Gains are not additive. \"In it\" is what the combination loses without the lever, \"on top\" what the lever "
+                  "would add to it. The interval of a "
+                  "gain leaves out what both sides get wrong alike (docs/optimisation.md)."});
     if (!plan.ruled_out.empty()) {
         blocks.push_back(Heading{2, "Ruled out on this GPU and engine"});
         Table out;
@@ -196,7 +209,8 @@ Json plan_json(const LeverPlan& plan) {
     Json json{{"format", "draftboard.plan"}, {"version", 1}, {"scenario", plan.scenario.name}};
     json["tokens_per_second"] = interval_json(plan.base.tokens_per_second);
     json["place"] = {{"architecture", plan.place.architecture}, {"engine", plan.place.engine}, {"version", plan.place.version}};
-    Json combination{{"tokens_per_second", interval_json(plan.combination.tokens_per_second)}, {"gain", interval_json(plan.combination_gain.gain)},
+    Json combination{{"tokens_per_second", interval_json(plan.combination.tokens_per_second)},
+                     {"gain", interval_json(plan.combination_gain.gain)},
                      {"set", plan.combination_edits}};
     Json members = Json::array();
     const auto list = [&](const std::vector<PlannedLever>& levers) {
@@ -213,8 +227,9 @@ Json plan_json(const LeverPlan& plan) {
     json["levers"] = std::move(ranked);
     json["ruled_out"] = list(plan.ruled_out);
     json["unpredicted"] = list(plan.unpredicted);
-    json["provenance"] = {{"draftboard", sim::kVersion}, {"revision", sim::kRevision}, {"scenario_digest", plan.scenario.digest},
-                          {"kernels", plan.kernels}, {"collectives", plan.collectives}, {"predictions", plan.predictions}};
+    json["provenance"] = {
+        {"draftboard", sim::kVersion}, {"revision", sim::kRevision},      {"scenario_digest", plan.scenario.digest},
+        {"kernels", plan.kernels},     {"collectives", plan.collectives}, {"predictions", plan.predictions}};
     return json;
 }
 

@@ -257,17 +257,22 @@ sim::Prediction prediction_of(const calibration::BacktestCell& cell) {
 Expected<std::vector<PublishedPair>> parse_published_pairs(std::string_view text, const std::string& name) {
     const auto table = calibration::CsvTable::parse(text, name);
     if (!table) return tl::unexpected(table.error());
-    if (auto complete = table->require({"id", "lever", "model", "gpus", "before_value", "after_value", "unit", "conditions", "source_path"}); !complete) {
+    if (auto complete =
+            table->require({"id", "lever", "model", "gpus", "before_value", "after_value", "unit", "conditions", "source_path"});
+        !complete) {
         return tl::unexpected(complete.error());
     }
     if (table->rows() > calibration::kMaxPublishedRows) {
-        return model::fail(ErrorCode::too_large, fmt::format("{} rows; {} is the most", table->rows(), calibration::kMaxPublishedRows), name, "");
+        return model::fail(ErrorCode::too_large,
+                           fmt::format("{} rows; {} is the most", table->rows(), calibration::kMaxPublishedRows), name, "");
     }
     std::vector<PublishedPair> pairs;
     for (std::size_t i = 0; i < table->rows(); ++i) {
         PublishedPair pair;
         pair.line = table->line(i);
-        const auto field = [&](std::string_view column) { return table->has(column) ? table->text(i, column).value_or("") : std::string(); };
+        const auto field = [&](std::string_view column) {
+            return table->has(column) ? table->text(i, column).value_or("") : std::string();
+        };
         const auto value = [&](std::string_view column) -> Expected<std::optional<double>> {
             if (field(column).empty()) return std::optional<double>();
             const auto read = table->number(i, column, 0, 1e12);
@@ -300,7 +305,8 @@ Expected<std::vector<PublishedPair>> parse_published_pairs(std::string_view text
 Expected<PairRows> rows_of(const PublishedPair& pair, const std::vector<PublishedRow>& grid) {
     if (!pair.before || !pair.after || *pair.before <= 0 || *pair.after <= 0) return skip("one of the two values is not stated");
     if (pair.unit != "tok/s") return skip("not a rate of decoding (" + pair.unit.substr(0, 40) + ")");
-    if (contains(pair.notes, "not a valid") || contains(pair.conditions, "broken acceptance")) return skip("the publisher says that it is no valid pair");
+    if (contains(pair.notes, "not a valid") || contains(pair.conditions, "broken acceptance"))
+        return skip("the publisher says that it is no valid pair");
     PairRows rows;
     auto common = common_row(pair);
     if (common) {
@@ -329,7 +335,8 @@ Expected<PairReport> hold_against_published(const std::vector<PublishedPair>& pa
         } else {
             result.group = both->group;
             for (const PublishedRow* row : {&both->before, &both->after}) {
-                if (const auto told = library.scenario_of(*row); !told && result.reason.empty()) result.reason = told.error().message;
+                if (const auto told = library.scenario_of(*row); !told && result.reason.empty())
+                    result.reason = told.error().message;
             }
             if (result.reason.empty()) {
                 rows.push_back(both->before);
@@ -385,17 +392,19 @@ Document pair_document(const PairReport& report, const std::string& table_name) 
     Document document;
     document.title = "Predicted gains against published pairs";
     auto& blocks = document.blocks;
-    blocks.push_back(Paragraph{fmt::format(
-        "{}: {} pairs, {} of them predicted. Median error of the ratio {:.1f} %; right side of 1 in {} of {} pairs that differ by more than 5 %; "
-        "{} of {} inside of the 90 % interval.",
-        table_name, report.results.size(), report.overall.pairs, 100 * report.overall.median_error, report.overall.sign_right, report.overall.sign_pairs,
-        report.overall.held, report.overall.pairs)});
+    blocks.push_back(
+        Paragraph{fmt::format("{}: {} pairs, {} of them predicted. Median error of the ratio {:.1f} %; right side of 1 in {} of "
+                              "{} pairs that differ by more than 5 %; "
+                              "{} of {} inside of the 90 % interval.",
+                              table_name, report.results.size(), report.overall.pairs, 100 * report.overall.median_error,
+                              report.overall.sign_right, report.overall.sign_pairs, report.overall.held, report.overall.pairs)});
     blocks.push_back(Heading{2, "By lever"});
     Table groups;
     groups.head = {"lever", "pairs", "median error", "sign right", "inside 90 %"};
     for (const PairGroup& group : report.groups) {
         groups.rows.push_back({group.name, std::to_string(group.pairs), fmt::format("{:.1f} %", 100 * group.median_error),
-                               fmt::format("{} of {}", group.sign_right, group.sign_pairs), fmt::format("{} of {}", group.held, group.pairs)});
+                               fmt::format("{} of {}", group.sign_right, group.sign_pairs),
+                               fmt::format("{} of {}", group.held, group.pairs)});
     }
     blocks.push_back(std::move(groups));
     blocks.push_back(Heading{2, "Each pair"});
@@ -404,8 +413,9 @@ Document pair_document(const PairReport& report, const std::string& table_name) 
     pairs.text_columns = 4;
     for (const PairResult& one : report.results) {
         if (!one.is_predicted()) continue;
-        pairs.rows.push_back({one.pair.id, one.pair.lever, one.pair.model, one.pair.conditions, percent(one.measured), percent(one.predicted.value),
-                              percent(one.predicted.low), percent(one.predicted.high), one.held() ? "" : "outside"});
+        pairs.rows.push_back({one.pair.id, one.pair.lever, one.pair.model, one.pair.conditions, percent(one.measured),
+                              percent(one.predicted.value), percent(one.predicted.low), percent(one.predicted.high),
+                              one.held() ? "" : "outside"});
     }
     blocks.push_back(std::move(pairs));
     blocks.push_back(Heading{2, "Not predicted"});
@@ -424,8 +434,12 @@ Document pair_document(const PairReport& report, const std::string& table_name) 
 
 model::Json pair_json(const PairReport& report) {
     const auto group_json = [](const PairGroup& group) {
-        return model::Json{{"name", group.name},           {"pairs", group.pairs},     {"median_absolute_error", group.median_error},
-                           {"sign_pairs", group.sign_pairs}, {"sign_right", group.sign_right}, {"inside_90", group.held}};
+        return model::Json{{"name", group.name},
+                           {"pairs", group.pairs},
+                           {"median_absolute_error", group.median_error},
+                           {"sign_pairs", group.sign_pairs},
+                           {"sign_right", group.sign_right},
+                           {"inside_90", group.held}};
     };
     model::Json json = group_json(report.overall);
     model::Json out{{"format", "draftboard.published_levers"}, {"version", 1}, {"overall", json}};
@@ -434,7 +448,8 @@ model::Json pair_json(const PairReport& report) {
     out["groups"] = std::move(groups);
     model::Json pairs = model::Json::array();
     for (const PairResult& one : report.results) {
-        model::Json entry{{"id", one.pair.id}, {"lever", one.pair.lever}, {"model", one.pair.model}, {"conditions", one.pair.conditions}};
+        model::Json entry{
+            {"id", one.pair.id}, {"lever", one.pair.lever}, {"model", one.pair.model}, {"conditions", one.pair.conditions}};
         if (one.is_predicted()) {
             entry["measured"] = one.measured;
             entry["predicted"] = {{"value", one.predicted.value}, {"low", one.predicted.low}, {"high", one.predicted.high}};

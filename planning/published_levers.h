@@ -41,11 +41,11 @@ struct PublishedPair {
 
 struct PairResult {
     PublishedPair pair;
-    std::string group;   ///< of levers that one rule covers: "DCP", "speculation", ...
-    std::string reason;  ///< not empty: not predicted
-    double measured = 1;         ///< after / before
-    model::Interval predicted;   ///< the same
-    double before = 0;           ///< predicted rates
+    std::string group;          ///< of levers that one rule covers: "DCP", "speculation", ...
+    std::string reason;         ///< not empty: not predicted
+    double measured = 1;        ///< after / before
+    model::Interval predicted;  ///< the same
+    double before = 0;          ///< predicted rates
     double after = 0;
     [[nodiscard]] bool is_predicted() const { return reason.empty(); }
     [[nodiscard]] bool held() const { return measured >= predicted.low && measured <= predicted.high; }
@@ -57,13 +57,13 @@ struct PairGroup {
     double median_error = 0;     ///< of |predicted / measured - 1|
     std::size_t sign_pairs = 0;  ///< measured beyond 5 % either way
     std::size_t sign_right = 0;
-    std::size_t held = 0;        ///< measured inside of the 90 % interval
+    std::size_t held = 0;  ///< measured inside of the 90 % interval
 };
 
 struct PairReport {
     std::vector<PairResult> results;  ///< in the file's order
     PairGroup overall;
-    std::vector<PairGroup> groups;    ///< by name
+    std::vector<PairGroup> groups;  ///< by name
     std::map<std::string, std::size_t> reasons;
 };
 

@@ -51,7 +51,7 @@ bool write_all(int file, std::string_view text) {
 
 /// Reads lines at any place of the log; rows in order are mostly neighbours, so a window is kept.
 class LineReader {
-   public:
+ public:
     explicit LineReader(int file) : file_(file) {}
     /// The line that begins at `offset`, with its newline; empty: none.
     std::string_view at(std::uint64_t offset) {
@@ -68,7 +68,7 @@ class LineReader {
         return {};
     }
 
-   private:
+ private:
     int file_;
     std::uint64_t begin_ = 0;
     std::string window_;
@@ -143,8 +143,9 @@ model::Expected<void> ResultLog::scan() {
         if (!begun) {
             if (rest.size() < begin.size() && begin.starts_with(rest)) continue;
             if (!rest.starts_with(begin)) {
-                return model::fail(ErrorCode::invalid_input, "the rows there answer another question, or were made by another version",
-                                   log_path(path_), "choose another -o, remove the file, or pass --restart");
+                return model::fail(ErrorCode::invalid_input,
+                                   "the rows there answer another question, or were made by another version", log_path(path_),
+                                   "choose another -o, remove the file, or pass --restart");
             }
             rest.erase(0, begin.size());
             rest_at = begin.size();

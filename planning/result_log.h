@@ -37,7 +37,7 @@ enum class ResultFormat { csv, sqlite };
 [[nodiscard]] model::Expected<ResultFormat> result_format(const std::string& path);
 
 class ResultLog {
-   public:
+ public:
     /// Opens or begins FILE.part. Errors: it can't be written, another process writes it, or it answers another question.
     [[nodiscard]] static model::Expected<ResultLog> open(const std::string& path, const SweepIdentity& identity, bool restart);
     ~ResultLog();
@@ -52,7 +52,7 @@ class ResultLog {
     /// Writes FILE and removes the log. Precondition: nothing is missing.
     [[nodiscard]] model::Expected<ResultSummary> finish(ResultFormat format);
 
-   private:
+ private:
     ResultLog() = default;
     [[nodiscard]] model::Expected<void> scan();
     void note_lines(std::string_view lines, std::uint64_t offset);

@@ -42,7 +42,8 @@ bool pin_acceptance(BaseDocument& base, const std::string& data_directory) {
     return true;
 }
 
-Variants::Variants(std::shared_ptr<SharedConstants> shared, BaseDocument base) : shared_(std::move(shared)), base_(std::move(base)) {
+Variants::Variants(std::shared_ptr<SharedConstants> shared, BaseDocument base)
+    : shared_(std::move(shared)), base_(std::move(base)) {
     references_.bare = true;
 }
 

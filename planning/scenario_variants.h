@@ -18,7 +18,7 @@ namespace draftboard::planning {
 
 /// Constants that price, loaded once for each combination that a scenario may name, each with its store of passes.
 class SharedConstants {
-   public:
+ public:
     explicit SharedConstants(std::string data_directory) : data_directory_(std::move(data_directory)) {}
 
     struct Entry {
@@ -32,7 +32,7 @@ class SharedConstants {
     [[nodiscard]] static std::string key(const model::Scenario& scenario);
     [[nodiscard]] const std::string& data_directory() const { return data_directory_; }
 
-   private:
+ private:
     std::string data_directory_;
     std::mutex mutex_;
     std::map<std::string, std::shared_ptr<const Entry>> entries_;
@@ -53,7 +53,7 @@ struct BaseDocument {
 [[nodiscard]] bool pin_acceptance(BaseDocument& base, const std::string& data_directory);
 
 class Variants {
-   public:
+ public:
     Variants(std::shared_ptr<SharedConstants> shared, BaseDocument base);
 
     [[nodiscard]] const BaseDocument& base() const { return base_; }
@@ -66,7 +66,7 @@ class Variants {
         return shared_->of(scenario);
     }
 
-   private:
+ private:
     std::shared_ptr<SharedConstants> shared_;
     BaseDocument base_;
     model::ReferenceCache references_;

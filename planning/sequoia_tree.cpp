@@ -10,9 +10,14 @@ namespace {
 
 /// Tables of F and G with the choices that gave them.
 class Programme {
-   public:
+ public:
     Programme(const model::Acceptance& acceptance, int depth, int children, int most, double decay)
-        : depth_(depth), children_(children), most_(most), decay_(decay), rates_(acceptance.conditional(depth)), hit_(acceptance.hit) {
+        : depth_(depth),
+          children_(children),
+          most_(most),
+          decay_(decay),
+          rates_(acceptance.conditional(depth)),
+          hit_(acceptance.hit) {
         const std::size_t size = static_cast<std::size_t>(most + 1);
         value_.assign(static_cast<std::size_t>(depth + 1), std::vector<double>(size, 0.0));
         for (int d = depth; d >= 0; --d) fill(d);
@@ -29,7 +34,7 @@ class Programme {
         return tree;
     }
 
-   private:
+ private:
     /// Of the j-th child at depth d; the first step also has to fire (n-gram).
     [[nodiscard]] double probability(int d, int j) const {
         const double a = rates_[static_cast<std::size_t>(d - 1)];
@@ -53,7 +58,8 @@ class Programme {
             const double p = probability(d + 1, j);
             for (int m = 1; m <= most_; ++m) {
                 for (int i = 1; i <= m; ++i) {
-                    const double gain = p * below[static_cast<std::size_t>(i)] + best[static_cast<std::size_t>(j + 1)][static_cast<std::size_t>(m - i)];
+                    const double gain = p * below[static_cast<std::size_t>(i)] +
+                                        best[static_cast<std::size_t>(j + 1)][static_cast<std::size_t>(m - i)];
                     if (gain <= best[static_cast<std::size_t>(j)][static_cast<std::size_t>(m)] + 1e-15) continue;
                     best[static_cast<std::size_t>(j)][static_cast<std::size_t>(m)] = gain;
                     split[static_cast<std::size_t>(j)][static_cast<std::size_t>(m)] = i;
@@ -86,13 +92,14 @@ class Programme {
     double decay_;
     std::vector<double> rates_;
     double hit_;
-    std::vector<std::vector<double>> value_;              // (depth, nodes)
-    std::vector<std::vector<std::vector<int>>> splits_;   // (max depth - depth, child, nodes)
+    std::vector<std::vector<double>> value_;             // (depth, nodes)
+    std::vector<std::vector<std::vector<int>>> splits_;  // (max depth - depth, child, nodes)
 };
 
 }  // namespace
 
-std::vector<TreeShape> best_trees(const model::Acceptance& acceptance, int depth, int children, int most_tokens, double sibling_decay) {
+std::vector<TreeShape> best_trees(const model::Acceptance& acceptance, int depth, int children, int most_tokens,
+                                  double sibling_decay) {
     depth = std::clamp(depth, 0, 64);
     children = std::clamp(children, 1, 64);
     most_tokens = std::clamp(most_tokens, 1, kMaxTreeTokens);

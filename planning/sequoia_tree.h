@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The best draft tree of each size, by the dynamic programme of Sequoia (Chen et al., 2024), with rates that differ by depth. A node
-// at depth d that is its parent's j-th choice is accepted, given its parent is, with probability
+// The best draft tree of each size, by the dynamic programme of Sequoia (Chen et al., 2024), with rates that differ by depth. A
+// node at depth d that is its parent's j-th choice is accepted, given its parent is, with probability
 //
 //   p(d, j) = a_d ((1 - a_d) s)^(j - 1)                    a_d conditional rate, s sibling decay (model/acceptance.h)
 //   F(n, d) = 1 + max over n_1 + ... + n_k = n - 1 of sum_j p(d + 1, j) F(n_j, d + 1)     mean tokens below and with a node of
@@ -21,12 +21,12 @@ namespace draftboard::planning {
 inline constexpr int kMaxTreeTokens = 256;
 
 struct TreeShape {
-    int tokens = 1;     ///< verified, root included
-    int depth = 0;      ///< longest path below the root
-    int widest = 0;     ///< most children of a node
-    double length = 1;  ///< acceptance length
-    std::vector<int> by_depth;              ///< nodes at depth 1, 2, ...
-    std::vector<int> parents;               ///< of each node but the root, in depth-first order; -1: the root
+    int tokens = 1;             ///< verified, root included
+    int depth = 0;              ///< longest path below the root
+    int widest = 0;             ///< most children of a node
+    double length = 1;          ///< acceptance length
+    std::vector<int> by_depth;  ///< nodes at depth 1, 2, ...
+    std::vector<int> parents;   ///< of each node but the root, in depth-first order; -1: the root
 };
 
 /// The best tree for each n = 1 .. most_tokens (entry n - 1), at most `depth` deep with at most `children` a node.

@@ -13,7 +13,7 @@
 namespace draftboard::planning {
 
 class SqliteResult {
-   public:
+ public:
     /// Replaces what is there.
     [[nodiscard]] static model::Expected<SqliteResult> create(const std::string& path, const SweepIdentity& identity);
     ~SqliteResult();
@@ -23,7 +23,7 @@ class SqliteResult {
     [[nodiscard]] model::Expected<void> add(std::string_view line);
     [[nodiscard]] model::Expected<void> close();
 
-   private:
+ private:
     struct Impl;
     explicit SqliteResult(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;

@@ -24,7 +24,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 /// Lines that threads have finished and nobody has taken yet.
 class Queue {
-   public:
+ public:
     void push(std::string lines) {
         {
             const std::lock_guard lock(mutex_);
@@ -48,7 +48,7 @@ class Queue {
         return std::exchange(lines_, {});
     }
 
-   private:
+ private:
     std::mutex mutex_;
     std::condition_variable filled_;
     std::string lines_;
@@ -57,8 +57,9 @@ class Queue {
 
 /// The missing rows cut into blocks; a process takes every size-th of them.
 class Blocks {
-   public:
-    Blocks(const std::vector<Run>& missing, int rank, int size) : next_(static_cast<std::uint64_t>(rank)), step_(static_cast<std::uint64_t>(size)) {
+ public:
+    Blocks(const std::vector<Run>& missing, int rank, int size)
+        : next_(static_cast<std::uint64_t>(rank)), step_(static_cast<std::uint64_t>(size)) {
         for (const auto& [first, last] : missing) {
             for (std::uint64_t row = first; row <= last; row += kBlockRows) {
                 blocks_.emplace_back(row, std::min(last, row + kBlockRows - 1));
@@ -72,7 +73,7 @@ class Blocks {
         return true;
     }
 
-   private:
+ private:
     std::vector<Run> blocks_;
     std::atomic<std::uint64_t> next_;
     std::uint64_t step_;
@@ -114,7 +115,9 @@ model::Expected<SweepIdentity> identify(const SweepQuestion& question, Variants&
         } else {
             std::string all;
             for (const std::string& value : axis.values) all += value + "\n";
-            axes[axis.path] = {{"count", axis.values.size()}, {"first", axis.values.front()}, {"last", axis.values.back()},
+            axes[axis.path] = {{"count", axis.values.size()},
+                               {"first", axis.values.front()},
+                               {"last", axis.values.back()},
                                {"digest", fmt::format("{:016x}", model::fnv1a(all))}};
         }
     }
@@ -157,7 +160,8 @@ bool varies_depth_alone(const Grid& grid) {
     bool depth = false;
     for (const Axis& axis : grid.axes()) {
         if (axis.path.starts_with("speculation.acceptance") || axis.path == "speculation") return false;
-        depth = depth || axis.path == "speculation.steps" || axis.path == "speculation.draft_tokens" || axis.path == "speculation.top_k";
+        depth = depth || axis.path == "speculation.steps" || axis.path == "speculation.draft_tokens" ||
+                axis.path == "speculation.top_k";
     }
     return depth;
 }
@@ -170,7 +174,7 @@ int thread_count(const SweepOptions& options, const Gang& gang) {
 
 /// Threads of this process, until its blocks are done or it is told to stop.
 class Workers {
-   public:
+ public:
     Workers(int threads, const Grid& grid, const BaseDocument& base, std::shared_ptr<SharedConstants> shared, Blocks& blocks,
             Queue& queue, const std::atomic<bool>* stop) {
         queue.enter(threads);
@@ -196,7 +200,7 @@ class Workers {
     Workers(const Workers&) = delete;
     Workers& operator=(const Workers&) = delete;
 
-   private:
+ private:
     std::vector<std::thread> threads_;
 };
 

@@ -47,9 +47,9 @@ struct SweepOptions {
 };
 
 struct SweepResult {
-    bool first = true;        ///< this process wrote the file; the others have nothing to tell
-    bool complete = false;    ///< false: stopped; the same command goes on
-    bool was_there = false;   ///< complete before anything was computed
+    bool first = true;               ///< this process wrote the file; the others have nothing to tell
+    bool complete = false;           ///< false: stopped; the same command goes on
+    bool was_there = false;          ///< complete before anything was computed
     bool acceptance_pinned = false;  ///< a scalar acceptance was taken as measured at the scenario's own depth
     std::uint64_t rows = 0;
     std::uint64_t found = 0;     ///< rows of an earlier run

@@ -108,11 +108,27 @@ std::string row_line(std::uint64_t row, const std::vector<std::string>& values, 
     std::string line = begin_line(row, values);
     line += p.memory.fits ? ",ok" : ",does_not_fit";
     const Split parts = split(p.terms);
-    for (const double value :
-         {p.tokens_per_second.value, p.tokens_per_second.low, p.tokens_per_second.high, p.per_user_tokens_per_second.value,
-          p.plain_tokens_per_second.value, p.speedup.value, p.speedup.low, p.speedup.high, p.acceptance_length.value,
-          p.break_even_acceptance_length, p.cycle_ms, p.verify_ms, p.draft_ms, p.host_ms, p.plain_step_ms, parts.kernels,
-          parts.launch, parts.latency, parts.transport, parts.wait, p.memory.total_bytes}) {
+    for (const double value : {p.tokens_per_second.value,
+                               p.tokens_per_second.low,
+                               p.tokens_per_second.high,
+                               p.per_user_tokens_per_second.value,
+                               p.plain_tokens_per_second.value,
+                               p.speedup.value,
+                               p.speedup.low,
+                               p.speedup.high,
+                               p.acceptance_length.value,
+                               p.break_even_acceptance_length,
+                               p.cycle_ms,
+                               p.verify_ms,
+                               p.draft_ms,
+                               p.host_ms,
+                               p.plain_step_ms,
+                               parts.kernels,
+                               parts.launch,
+                               parts.latency,
+                               parts.transport,
+                               parts.wait,
+                               p.memory.total_bytes}) {
         append_number(line, value);
     }
     line += ',';

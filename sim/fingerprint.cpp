@@ -95,7 +95,7 @@ void add_surroundings(Fingerprint& fingerprint, const model::Scenario& scenario)
     fingerprint.add(scenario.machine.name).add(scenario.machine.host.vendor);
     fingerprint.add(scenario.machine.host.family).add(scenario.machine.host.model);
     for (const model::MachineNode& node : scenario.machine.nodes) {
-        fingerprint.add(static_cast<int>(node.kind)).add(node.numa).add(node.host_bridge);
+        fingerprint.add(static_cast<int>(node.kind)).add(node.numa).add(node.socket).add(node.host_bridge);
     }
     for (const model::MachineLink& link : scenario.machine.links) {
         fingerprint.add(link.a).add(link.b).add(static_cast<int>(link.kind)).add(link.generation);

@@ -45,7 +45,7 @@ struct KnownCycle {
 };
 
 class PassStore {
-   public:
+ public:
     [[nodiscard]] std::shared_ptr<const KnownCycle> cycle(std::uint64_t key) const { return cycles_.find(key); }
     [[nodiscard]] PassPointer pass(std::uint64_t key) const { return passes_.find(key); }
     [[nodiscard]] std::shared_ptr<const model::MemoryFit> memory(std::uint64_t key) const { return memories_.find(key); }
@@ -57,13 +57,13 @@ class PassStore {
     /// Passes held now: for tests and reports.
     [[nodiscard]] std::size_t passes() const { return passes_.size(); }
 
-   private:
+ private:
     static constexpr std::size_t kShards = 64;
     static constexpr std::size_t kShardEntries = 4096;  // about 1 KB each: at most some 256 MB of passes
 
     template <class Value>
     class Table {
-       public:
+     public:
         using Pointer = std::shared_ptr<const Value>;
         [[nodiscard]] Pointer find(std::uint64_t key) const {
             const Shard& shard = shards_[key % kShards];
@@ -86,7 +86,7 @@ class PassStore {
             return sum;
         }
 
-       private:
+     private:
         struct Shard {
             mutable std::shared_mutex mutex;
             std::unordered_map<std::uint64_t, Pointer> values;

@@ -330,9 +330,12 @@ struct Predictor::Impl {
         p.all_reduces_per_verify = plans->verify.count(model::OperationKind::all_reduce);
         costs.draft_steps = plans->draft_steps;
         const auto plain = cycle.run("plain", 1, std::move(plans->plain), engine.decode_launch, 1);
-        const auto extend = cycle.run("draft_extend", 1, std::move(plans->draft_extend), engine.draft_launch, speculation.steps + 1);
-        const auto draft = cycle.run("draft", plans->draft_steps, std::move(plans->draft), engine.draft_launch, speculation.top_k);
-        const auto verify = cycle.run("verify", 1, std::move(plans->verify), engine.verify_launch, speculation.verify_tokens());
+        const auto extend = cycle.run("draft_extend", 1, std::move(plans->draft_extend), engine.draft_launch,
+                                      speculation.steps + 1);
+        const auto draft = cycle.run("draft", plans->draft_steps, std::move(plans->draft), engine.draft_launch,
+                                     speculation.top_k);
+        const auto verify = cycle.run("verify", 1, std::move(plans->verify), engine.verify_launch,
+                                      speculation.verify_tokens());
         for (const auto* pass : {&plain, &extend, &draft, &verify}) {
             if (!*pass) return tl::unexpected(pass->error());
         }

@@ -40,7 +40,7 @@ model::Expected<std::optional<std::string>> calibrate_here(const std::string& da
     const auto facts = calibration::probe_cpu();
     if (!facts) return tl::unexpected(facts.error());
     for (int ranks = 1; ranks <= std::min(facts->cores, 4); ranks *= 2) options.ranks.push_back(ranks);
-    calibration::CpuProgress so_far;
+    calibration::EngineProgress so_far;
     const auto result = calibration::calibrate_cpu(options, so_far, [&](const auto&, double share, const std::string& step) {
         progress(share, step);
         return !stop.stop_requested();
@@ -59,7 +59,7 @@ model::Expected<std::optional<std::string>> validate_here(const std::string& sui
     options.calibration = calibration;
     options.data_directory = data_directory;
     try {
-        const auto validation = calibration::validate_cpu(*found, options, [&](double share, const std::string& what) {
+        const auto validation = calibration::validate_suite(*found, options, [&](double share, const std::string& what) {
             if (stop.stop_requested()) throw Stopped{};
             progress(share, what);
         });

@@ -25,16 +25,17 @@ planning::Grid grid(double shift) {
     std::vector<Axis> axes;
     for (const std::string& text :
          {std::string("speculation.steps=1..5"), std::string("workload.concurrency=1..16:*2"),
-          std::string("workload.context_tokens=1024,8192,32768,65536,131072"), std::string("collective.implementation=nccl,one_shot"),
-          std::string("engine.launch.verify=eager,graph"), std::string("constants.host.cycle_us=400,600"),
-          "speculation.acceptance.per_position.0=" + rates}) {
+          std::string("workload.context_tokens=1024,8192,32768,65536,131072"),
+          std::string("collective.implementation=nccl,one_shot"), std::string("engine.launch.verify=eager,graph"),
+          std::string("constants.host.cycle_us=400,600"), "speculation.acceptance.per_position.0=" + rates}) {
         axes.push_back(planning::parse_axis(text).value());
     }
     return planning::Grid::of(std::move(axes)).value();
 }
 
 planning::BaseDocument base() {
-    return planning::load_base("kimi-k2.5-eagle3-founding", kData, {R"(speculation.acceptance={"per_position":[0.9,0.3,0.1]})"}).value();
+    return planning::load_base("kimi-k2.5-eagle3-founding", kData, {R"(speculation.acceptance={"per_position":[0.9,0.3,0.1]})"})
+        .value();
 }
 
 /// All rows, on kThreads threads; returns how many were answered.
@@ -73,7 +74,8 @@ void run(benchmark::State& state, bool keep, bool shift) {
         if (shift) rows = grid(shifted += 1e-5);
         if (sweep(rows, shared, workers) != rows.rows()) state.SkipWithError("rows were refused");
     }
-    state.counters["rows/s"] = benchmark::Counter(static_cast<double>(rows.rows() * state.iterations()), benchmark::Counter::kIsRate);
+    state.counters["rows/s"] =
+        benchmark::Counter(static_cast<double>(rows.rows() * state.iterations()), benchmark::Counter::kIsRate);
 }
 
 void first(benchmark::State& state) { run(state, false, false); }

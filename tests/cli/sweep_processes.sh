@@ -6,6 +6,7 @@ set -euo pipefail
 draftboard=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+# shellcheck disable=SC2054  # the comma belongs to a value
 grid=(kimi-k2.5-eagle3-founding --vary speculation.steps=1..8 --vary workload.concurrency=1..32:*2
       --vary workload.context_tokens=256..131072:*2 --vary engine.launch.verify=eager,graph)
 sweep() { "$draftboard" sweep "${grid[@]}" --quiet "$@" >/dev/null; }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Axes as a user writes them (a line each), and the log of an interrupted sweep (all of the input).
+#include <unistd.h>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 
 #include "planning/grid.h"
 #include "planning/result_log.h"
@@ -27,7 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (const auto grid = Grid::of(axes)) (void)grid->values(grid->rows() - 1);
     if (const auto grid = Grid::sample(axes, Sampling::sobol, 5, 1)) (void)grid->values(4);
 
-    const std::string path = (std::filesystem::temp_directory_path() / ("sweep_fuzz_" + std::to_string(getpid()) + ".csv")).string();
+    const std::string path =
+        (std::filesystem::temp_directory_path() / ("sweep_fuzz_" + std::to_string(getpid()) + ".csv")).string();
     std::ofstream(path + ".part", std::ios::binary | std::ios::trunc) << input;
     SweepIdentity identity{"{}", {"row", "a", "status", "tokens_per_second"}, 1, 4};
     if (auto log = ResultLog::open(path, identity, false)) {

@@ -104,7 +104,8 @@ TEST(Grid, A_sampled_row_is_the_same_whatever_was_asked_before) {
 TEST(Grid, Samples_name_their_kind_and_count) {
     EXPECT_EQ(parse_sample("sobol:100")->rows, 100U);
     EXPECT_EQ(parse_sample("random:5")->sampling, Sampling::random);
-    for (const char* text : {"sobol", "sobol:", "sobol:0", "sobol:-1", "halton:4", "sobol:1e3"}) EXPECT_FALSE(parse_sample(text)) << text;
+    for (const char* text : {"sobol", "sobol:", "sobol:0", "sobol:-1", "halton:4", "sobol:1e3"})
+        EXPECT_FALSE(parse_sample(text)) << text;
 }
 
 TEST(SweepRow, A_line_gives_its_fields_back) {

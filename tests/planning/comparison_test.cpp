@@ -57,7 +57,8 @@ TEST(Comparison, Terms_add_up_to_the_cycles_and_the_changed_field_is_named) {
     Variants variants(std::make_shared<SharedConstants>(kData), load_base("kimi-k2.5-eagle3-founding", kData, {}).value());
     std::vector<Compared> all;
     std::vector<model::Json> documents;
-    for (const model::Edits& edits : {model::Edits{}, model::Edits{"constants.host.cycle_us=100"}, model::Edits{"layout.decode_context=2"}}) {
+    for (const model::Edits& edits :
+         {model::Edits{}, model::Edits{"constants.host.cycle_us=100"}, model::Edits{"layout.decode_context=2"}}) {
         all.push_back({"x", variants.scenario(edits).value(), variants.predict(edits).value()});
         documents.push_back(load_base("kimi-k2.5-eagle3-founding", kData, edits).value().document);
     }

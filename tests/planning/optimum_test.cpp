@@ -56,7 +56,8 @@ RC_GTEST_PROP(SequoiaTree, Is_as_good_as_trying_every_tree, ()) {
         return a * std::pow((1 - a) * decay, j - 1);
     };
     const auto trees = best_trees(acceptance, 3, 4, 7, decay);
-    for (int n = 1; n <= 7; ++n) RC_ASSERT(std::abs(trees[static_cast<std::size_t>(n - 1)].length - brute_force(p, n, 0, 3)) < 1e-12);
+    for (int n = 1; n <= 7; ++n)
+        RC_ASSERT(std::abs(trees[static_cast<std::size_t>(n - 1)].length - brute_force(p, n, 0, 3)) < 1e-12);
 }
 
 RC_GTEST_PROP(SequoiaTree, Is_never_worse_than_a_beam_of_the_same_size, ()) {
@@ -94,7 +95,8 @@ TEST(Optimum, Is_the_best_of_what_it_lists_and_its_edits_give_its_rate) {
     BaseDocument base = load_base(kScenario, kData, {}).value();
     (void)pin_acceptance(base, kData);
     Variants variants(std::make_shared<SharedConstants>(kData), base);
-    EXPECT_EQ(variants.predict(optimum.best.front().edits)->tokens_per_second.value, optimum.best.front().prediction.tokens_per_second.value);
+    EXPECT_EQ(variants.predict(optimum.best.front().edits)->tokens_per_second.value,
+              optimum.best.front().prediction.tokens_per_second.value);
 }
 
 TEST(Optimum, Does_not_depend_on_the_number_of_threads) {
@@ -131,8 +133,10 @@ TEST(Optimum, Takes_nothing_that_is_known_to_fail_here) {
 
 TEST(Optimum, Stops_speculating_where_plain_decoding_is_faster) {
     // A drafter that is right one time in a hundred pays nowhere; there is no other drafter for this model's name.
-    const model::Edits edits = {"architecture=deepseek-v3", "speculation.acceptance={\"per_position\":[0.01],\"source\":\"made up\"}",
-                                "speculation.steps=1", "speculation.draft_tokens=2", "machine=8x-h200-nvlink", "calibration=h200"};
+    const model::Edits edits = {
+        "architecture=deepseek-v3", "speculation.acceptance={\"per_position\":[0.01],\"source\":\"made up\"}",
+        "speculation.steps=1",      "speculation.draft_tokens=2",
+        "machine=8x-h200-nvlink",   "calibration=h200"};
     const Optimum optimum = best_of(edits);
     ASSERT_FALSE(optimum.schedule.empty());
     for (const ScheduleEntry& entry : optimum.schedule) {
@@ -147,8 +151,10 @@ TEST(Optimum, The_schedule_covers_every_batch_size_once) {
     Optimum optimum;
     optimum.scenario.speculation.method = model::SpeculationMethod::mtp;
     optimum.schedule = {{1, 5, 0, 0, 1, true}, {2, 5, 0, 0, 1, true}, {4, 3, 0, 0, 1, true}, {8, 0, 0, 0, 1, true}};
-    EXPECT_EQ(vllm_flags(optimum),
-              R"(--speculative-config '{"method":"mtp","num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[1,3,5],[4,7,3],[8,1048576,0]]}')");
+    EXPECT_EQ(
+        vllm_flags(optimum),
+        "--speculative-config '{\"method\":\"mtp\",\"num_speculative_tokens\":5,"
+              "\"num_speculative_tokens_per_batch_size\":[[1,3,5],[4,7,3],[8,1048576,0]]}'");
 }
 
 }  // namespace

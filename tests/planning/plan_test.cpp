@@ -39,7 +39,8 @@ TEST(Plan, Of_the_founding_case_begins_with_the_verify_pass_in_a_full_graph) {
 
 TEST(Plan, Rules_out_what_is_known_not_to_work_on_this_gpu_with_its_evidence) {
     const LeverPlan kimi = plan_of("kimi-k2.5-eagle3-founding");
-    for (const char* name : {"fused_all_reduce_norm", "symmetric_memory", "nccl_tree", "one_shot", "two_shot", "trtllm_mla", "deep_gemm", "flash_attention_3"}) {
+    for (const char* name : {"fused_all_reduce_norm", "symmetric_memory", "nccl_tree", "one_shot", "two_shot", "trtllm_mla",
+                             "deep_gemm", "flash_attention_3"}) {
         const PlannedLever* lever = find(kimi.ruled_out, name);
         ASSERT_NE(lever, nullptr) << name;
         EXPECT_FALSE(lever->feasibility.facts.front().source.empty()) << name;
@@ -54,7 +55,8 @@ TEST(Plan, Rules_out_what_is_known_not_to_work_on_this_gpu_with_its_evidence) {
 }
 
 TEST(Plan, A_combination_brings_at_least_what_its_best_lever_brings) {
-    for (const char* name : {"kimi-k2.5-eagle3-founding", "kimi-k2.5-ngram-founding", "qwen3.5-397b-founding", "qwen3.5-397b-mtp-founding"}) {
+    for (const char* name :
+         {"kimi-k2.5-eagle3-founding", "kimi-k2.5-ngram-founding", "qwen3.5-397b-founding", "qwen3.5-397b-mtp-founding"}) {
         const LeverPlan plan = plan_of(name);
         double best = 1;
         for (const PlannedLever& lever : plan.ranked) {
@@ -107,7 +109,9 @@ TEST(Feasibility, A_closer_fact_decides_and_versions_bound_it) {
 
 TEST(Feasibility, A_fact_without_source_or_with_an_unknown_state_is_refused_with_its_place) {
     const auto table = FeasibilityTable::from_json(
-        model::Json::parse(R"({"format":"draftboard.feasibility","version":1,"entries":[{"lever":"a","architectures":["any"],"engine":"any","state":"maybe","evidence":"","source":""}]})"),
+        model::Json::parse(
+            R"({"format": "draftboard.feasibility", "version": 1, "entries": [{"lever": "a", "architectures": ["any"],
+                "engine": "any", "state": "maybe", "evidence": "", "source": ""}]})"),
         "file");
     ASSERT_FALSE(table);
     EXPECT_NE(table.error().to_text().find("/entries/0/state"), std::string::npos) << table.error().to_text();
@@ -117,7 +121,10 @@ TEST(Feasibility, Every_shipped_fact_speaks_of_a_lever_that_exists) {
     const auto table = FeasibilityTable::load(kData + "/feasibility.json").value();
     std::vector<std::string> known;
     for (const char* name : {"kimi-k2.5-eagle3-founding", "qwen3.5-397b-founding"}) {
-        for (const model::Edits& edits : {model::Edits{}, model::Edits{"engine.launch.draft=eager", "engine.launch.decode=eager", "workload.concurrency=8", "collective.graph_file=false", "collective.peer_level=PXB", "machine.peer.force_p2p=false"}}) {
+        for (const model::Edits& edits :
+             {model::Edits{},
+              model::Edits{"engine.launch.draft=eager", "engine.launch.decode=eager", "workload.concurrency=8",
+                           "collective.graph_file=false", "collective.peer_level=PXB", "machine.peer.force_p2p=false"}}) {
             const LeverPlan plan = plan_of(name, edits);
             for (const auto* list : {&plan.ranked, &plan.ruled_out, &plan.unpredicted}) {
                 for (const PlannedLever& lever : *list) known.push_back(lever.lever.name);
@@ -132,8 +139,8 @@ TEST(Feasibility, Every_shipped_fact_speaks_of_a_lever_that_exists) {
 
 /// Gain of a one-shot all-reduce that reads its peers over NCCL, GLM-5 with TP8.
 double one_shot_gain(const std::string& machine, const model::Edits& speculation) {
-    model::Edits edits = {"architecture=glm-5-nvfp4", "machine=" + machine, "collective.peer_level=SYS", "collective.graph_file=true",
-                          "collective.pull=true"};
+    model::Edits edits = {"architecture=glm-5-nvfp4", "machine=" + machine, "collective.peer_level=SYS",
+                          "collective.graph_file=true", "collective.pull=true"};
     edits.insert(edits.end(), speculation.begin(), speculation.end());
     Variants variants(std::make_shared<SharedConstants>(kData), load_base("qwen3.5-397b-founding", kData, edits).value());
     return variants.predict(model::Edits{"collective.implementation=one_shot"})->tokens_per_second.value /
@@ -141,8 +148,8 @@ double one_shot_gain(const std::string& machine, const model::Edits& speculation
 }
 
 TEST(Plan, One_shot_all_reduce_helps_GLM_5_without_MTP_and_hurts_with_it_behind_switches) {
-    // Published: 52.8 -> 56.6 tok/s without MTP, 92.3 -> 87.5 and 84.6 -> 71.3 with it. A token's all-reduce is 12 KiB and bound by
-    // latency, where one-shot wins; a verify pass's is four or more of them, and each rank reads them from seven peers.
+    // Published: 52.8 -> 56.6 tok/s without MTP, 92.3 -> 87.5 and 84.6 -> 71.3 with it. A token's all-reduce is 12 KiB and bound
+    // by latency, where one-shot wins; a verify pass's is four or more of them, and each rank reads them from seven peers.
     const auto mtp = [](int k) {
         return model::Edits{"speculation.method=mtp", "speculation.steps=" + std::to_string(k), "speculation.draft_tokens=0",
                             R"(speculation.acceptance={"per_position":[0.8,0.51,0.26]})"};

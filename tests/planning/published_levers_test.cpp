@@ -87,7 +87,8 @@ TEST(PublishedLevers, A_report_counts_each_pair_once) {
 
 TEST(PublishedLevers, A_malformed_table_names_its_line) {
     EXPECT_FALSE(parse_published_pairs("id,lever\n1,2\n", "table"));
-    const auto bad = parse_published_pairs("id,lever,model,gpus,before_value,after_value,unit,conditions,source_path\n1,x,y,8,fast,2,tok/s,C1,p\n", "table");
+    const auto bad = parse_published_pairs(
+        "id,lever,model,gpus,before_value,after_value,unit,conditions,source_path\n1,x,y,8,fast,2,tok/s,C1,p\n", "table");
     ASSERT_FALSE(bad);
     EXPECT_NE(bad.error().context.find("2"), std::string::npos);
 }

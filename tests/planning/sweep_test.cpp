@@ -30,7 +30,7 @@ std::string read(const fs::path& path) {
 }
 
 class Sweep : public testing::Test {
-   protected:
+ protected:
     void SetUp() override {
         folder_ = fs::temp_directory_path() / ("draftboard_sweep_" + std::to_string(getpid()));
         fs::create_directories(folder_);
@@ -40,7 +40,8 @@ class Sweep : public testing::Test {
     [[nodiscard]] std::string file(const std::string& name) const { return (folder_ / name).string(); }
 
     static SweepQuestion question(const std::vector<std::string>& vary = {"speculation.steps=1..4", "workload.concurrency=1,4,16",
-                                                                          "engine.launch.verify=eager,graph", "layout.tensor=8,3"}) {
+                                                                          "engine.launch.verify=eager,graph",
+                                                                          "layout.tensor=8,3"}) {
         std::vector<Axis> axes;
         for (const std::string& text : vary) axes.push_back(parse_axis(text).value());
         return {kScenario, {}, Grid::of(std::move(axes)).value()};
@@ -223,7 +224,8 @@ TEST(PassStore, Predictions_from_a_store_are_the_same_to_the_last_bit) {
             const auto alone = sim::Predictor(constants).predict(*scenario);
             const auto stored = variants.predict(edits);
             ASSERT_TRUE(alone && stored) << edits.front();
-            EXPECT_EQ(sim::prediction_json(*scenario, *alone, constants).dump(), sim::prediction_json(*scenario, *stored, constants).dump())
+            EXPECT_EQ(sim::prediction_json(*scenario, *alone, constants).dump(),
+                      sim::prediction_json(*scenario, *stored, constants).dump())
                 << (edits.empty() ? "" : edits.front());
         }
     }

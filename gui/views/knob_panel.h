@@ -24,20 +24,20 @@ class AcceptanceBars;
 
 class KnobRow : public QWidget {
     Q_OBJECT
-   public:
+ public:
     KnobRow(const Knob& knob, Session& session, QWidget* parent = nullptr);
     void refresh(const Answer& answer);
     [[nodiscard]] const Knob& knob() const { return knob_; }
     [[nodiscard]] bool matches(const QString& text) const;
     void focus_editor();
 
-   signals:
+ signals:
     void sweep_wanted(const QString& path);
 
-   protected:
+ protected:
     void contextMenuEvent(QContextMenuEvent* event) override;
 
-   private:
+ private:
     void build_numeric(QWidget* line);
     void send(const model::Json& value, const QString& gesture);
     void reset();
@@ -58,16 +58,16 @@ class KnobRow : public QWidget {
 
 class KnobPanel : public QWidget {
     Q_OBJECT
-   public:
+ public:
     explicit KnobPanel(Session& session, QWidget* parent = nullptr);
     /// Unfolds the group, scrolls there and gives it the keyboard.
     void reveal(const QString& path);
     void focus_search();
 
-   signals:
+ signals:
     void sweep_wanted(const QString& path);
 
-   private:
+ private:
     struct Group {
         QString name;
         QToolButton* head = nullptr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the desktop asks and shows, without Qt: variants and projects, knobs, sweeps, levers, and that answers are the command line's.
+// What the desktop asks and shows, without Qt: variants and projects, knobs, sweeps, levers, and that answers are the command
+// line's.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -91,7 +92,8 @@ TEST(Variant, ResettingAFieldTakesWhatIsBelowItAlong) {
 
 TEST(Project, WrittenAndReadAgainIsTheSame) {
     Project project = project_of(kFounding);
-    project.variants.push_back(founding({{"speculation.steps", 4}, {"speculation.acceptance", Json{{"acceptance_length", 2.5}}}}));
+    project.variants.push_back(
+        founding({{"speculation.steps", 4}, {"speculation.acceptance", Json{{"acceptance_length", 2.5}}}}));
     project.current = 1;
     project.baseline = 0;
     project.unknown["later"] = "kept";
@@ -110,7 +112,8 @@ TEST(Project, BadFilesAreRefusedWithTheirPlace) {
         {R"({"format":"draftboard.project","version":1,"variants":[]})", "/variants"},
         {R"({"format":"draftboard.project","version":1,"variants":[{"name":"a","base":"b"}],"current":1})", "/current"},
         {R"({"format":"draftboard.project","version":1,"variants":[{"name":"a","base":"b"}],"baseline":7})", "/baseline"},
-        {R"({"format":"draftboard.project","version":1,"variants":[{"name":"a","base":"b","edits":[["x"]]}]})", "/variants/0/edits/0"},
+        {R"({"format":"draftboard.project","version":1,"variants":[{"name":"a","base":"b","edits":[["x"]]}]})",
+         "/variants/0/edits/0"},
         {R"({"format":"draftboard.project","version":9,"variants":[{"name":"a","base":"b"}]})", "/version"},
     };
     for (const auto& [text, place] : bad) {
@@ -132,8 +135,10 @@ TEST(ValidationFile, BadFilesAreRefusedWithTheirPlace) {
         {R"({"suite":"s"})", "/configurations"},
         {R"({"suite":"s","configurations":[]})", "/configurations"},
         {R"({"suite":"s","configurations":[{"name":"a"}]})", "/configurations/0/measured_tokens_per_second"},
-        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":0,"predicted_tokens_per_second":{"value":1}}]})", "measured"},
-        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":1,"predicted_tokens_per_second":2}]})", "predicted"},
+        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":0,"predicted_tokens_per_second":{"value":1}}]})",
+         "measured"},
+        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":1,"predicted_tokens_per_second":2}]})",
+         "predicted"},
     };
     for (const auto& [text, place] : bad) {
         const auto file = parse_validation_file(text, "file");
@@ -232,7 +237,8 @@ TEST(Sweep, GivesTheSameWhateverTheNumberOfThreads) {
     ASSERT_TRUE(one && three);
     EXPECT_EQ(sweep_csv(*one), sweep_csv(*three));
     EXPECT_TRUE(one->complete);
-    const Variant same = founding({{"speculation.steps", one->at(2, 1).values[0]}, {"workload.concurrency", one->at(2, 1).values[1]}});
+    const Variant same =
+        founding({{"speculation.steps", one->at(2, 1).values[0]}, {"workload.concurrency", one->at(2, 1).values[1]}});
     EXPECT_EQ(one->at(2, 1).tokens_per_second.value, answered(same)->prediction.tokens_per_second.value);
 }
 
@@ -257,7 +263,8 @@ TEST(Sweep, StopsWhenAskedTo) {
     const auto knobs = knob_table(kData);
     std::stop_source stop;
     stop.request_stop();
-    const auto sweep = run_sweep(*answer, {sweep_axis(*find_knob(knobs, "workload.context_tokens"), 50, *answer)}, kData, 2, stop.get_token());
+    const auto sweep =
+        run_sweep(*answer, {sweep_axis(*find_knob(knobs, "workload.context_tokens"), 50, *answer)}, kData, 2, stop.get_token());
     ASSERT_TRUE(sweep);
     EXPECT_FALSE(sweep->complete);
 }
@@ -299,7 +306,8 @@ TEST(Levers, TheFoundingCaseGainsMostFromAVerifyPassInAGraph) {
     const auto levers = levers_of(*answer, knobs);
     const auto results = run_levers(*answer, levers, kData, {});
     ASSERT_EQ(results.size(), levers.size());
-    const auto first = std::find_if(results.begin(), results.end(), [](const LeverResult& r) { return r.lever.kind == LeverKind::setting; });
+    const auto first =
+        std::find_if(results.begin(), results.end(), [](const LeverResult& r) { return r.lever.kind == LeverKind::setting; });
     ASSERT_NE(first, results.end());
     EXPECT_EQ(first->lever.name, "Verify launch: graph");
     const AnswerPointer graph = answered(founding(first->lever.edits));
@@ -318,7 +326,8 @@ TEST(Worker, OnlyTheNewestQuestionIsSureOfAnAnswer) {
         receiver.answered = [&](std::uint64_t number, const model::Expected<AnswerPointer>& answer) {
             ++answers;
             EXPECT_TRUE(answer);
-            if (number == wanted && !done.exchange(true)) last.set_value(static_cast<std::uint64_t>((*answer)->scenario.speculation.steps));
+            if (number == wanted && !done.exchange(true))
+                last.set_value(static_cast<std::uint64_t>((*answer)->scenario.speculation.steps));
         };
         receiver.detailed = [](std::uint64_t, const std::shared_ptr<const Details>&) {};
         PredictionWorker worker(kData, std::move(receiver));

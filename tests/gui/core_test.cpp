@@ -4,36 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <future>
 #include <set>
 
 #include "gui/core/box_edit.h"
 #include "gui/core/levers.h"
 #include "gui/core/measured_points.h"
-#include "gui/core/prediction_worker.h"
 #include "gui/core/project.h"
 #include "gui/core/sweep.h"
 #include "gui/core/validation_file.h"
 #include "model/data_library.h"
 #include "model/machine_json.h"
+#include "tests/gui/founding.h"
 #include "tests/support/process.h"
 
 namespace draftboard::gui {
 namespace {
 
 using model::Json;
-
-const std::string kData = std::string(DRAFTBOARD_SOURCE_DIR) + "/data";
-constexpr const char* kFounding = "kimi-k2.5-eagle3-founding";
-
-Variant founding(std::vector<Edit> edits = {}) { return {"founding", kFounding, std::move(edits), ""}; }
-
-AnswerPointer answered(const Variant& variant) {
-    Answerer answerer(kData);
-    auto answer = answerer.answer(variant);
-    EXPECT_TRUE(answer) << (answer ? "" : answer.error().to_text());
-    return answer ? *answer : nullptr;
-}
 
 /// What the command line prints for the variant, run as its own process.
 std::string command_line_json(const Variant& variant) {
@@ -227,21 +214,6 @@ TEST(Sweep, OverAcceptanceCrossesPlainDecodingAtTheBreakEvenLength) {
     EXPECT_NEAR(crossings[0], answer->prediction.break_even_acceptance_length, 1e-6);
 }
 
-TEST(Sweep, GivesTheSameWhateverTheNumberOfThreads) {
-    const AnswerPointer answer = answered(founding());
-    const auto knobs = knob_table(kData);
-    const std::vector<SweepAxis> axes{sweep_axis(*find_knob(knobs, "speculation.steps"), 6, *answer),
-                                      sweep_axis(*find_knob(knobs, "workload.concurrency"), 5, *answer)};
-    const auto one = run_sweep(*answer, axes, kData, 1, {});
-    const auto three = run_sweep(*answer, axes, kData, 3, {});
-    ASSERT_TRUE(one && three);
-    EXPECT_EQ(sweep_csv(*one), sweep_csv(*three));
-    EXPECT_TRUE(one->complete);
-    const Variant same =
-        founding({{"speculation.steps", one->at(2, 1).values[0]}, {"workload.concurrency", one->at(2, 1).values[1]}});
-    EXPECT_EQ(one->at(2, 1).tokens_per_second.value, answered(same)->prediction.tokens_per_second.value);
-}
-
 TEST(Sweep, GoesThroughThePresentValue) {
     const AnswerPointer answer = answered(founding({{"workload.context_tokens", 5000}}));
     const auto knobs = knob_table(kData);
@@ -258,18 +230,6 @@ TEST(Sweep, WhatCanNotBeAnsweredSaysWhy) {
     EXPECT_TRUE(sweep->points[3].error.empty()) << sweep->points[3].error;
 }
 
-TEST(Sweep, StopsWhenAskedTo) {
-    const AnswerPointer answer = answered(founding());
-    const auto knobs = knob_table(kData);
-    std::stop_source stop;
-    stop.request_stop();
-    const auto sweep =
-        run_sweep(*answer, {sweep_axis(*find_knob(knobs, "workload.context_tokens"), 50, *answer)}, kData, 2, stop.get_token());
-    ASSERT_TRUE(sweep);
-    EXPECT_FALSE(sweep->complete);
-}
-
-// f(x) = x at x = 1..12: the level 4.5 is crossed at 4.5, a level that is a value is met there once.
 TEST(Sweep, CrossingsOfALevelAreInterpolated) {
     const AnswerPointer answer = answered(founding());
     const auto knobs = knob_table(kData);
@@ -314,36 +274,6 @@ TEST(Levers, TheFoundingCaseGainsMostFromAVerifyPassInAGraph) {
     EXPECT_DOUBLE_EQ(first->gain, graph->prediction.tokens_per_second.value / answer->prediction.tokens_per_second.value - 1);
     for (const Lever& lever : levers) EXPECT_FALSE(lever.edits.empty()) << lever.name;
     EXPECT_NE(levers_markdown(*answer, results).find("--set engine.launch.verify=graph"), std::string::npos);
-}
-
-TEST(Worker, OnlyTheNewestQuestionIsSureOfAnAnswer) {
-    std::promise<std::uint64_t> last;
-    std::atomic<std::uint64_t> wanted{0};
-    std::atomic<int> answers{0};
-    std::atomic<bool> done{false};
-    {
-        PredictionWorker::Receiver receiver;
-        receiver.answered = [&](std::uint64_t number, const model::Expected<AnswerPointer>& answer) {
-            ++answers;
-            EXPECT_TRUE(answer);
-            if (number == wanted && !done.exchange(true))
-                last.set_value(static_cast<std::uint64_t>((*answer)->scenario.speculation.steps));
-        };
-        receiver.detailed = [](std::uint64_t, const std::shared_ptr<const Details>&) {};
-        PredictionWorker worker(kData, std::move(receiver));
-        wanted = 40;
-        for (int i = 0; i < 40; ++i) worker.ask(founding({{"speculation.steps", 1 + i % 8}}));
-        EXPECT_EQ(last.get_future().get(), 8u);  // the 40th asks for depth 8
-    }
-    EXPECT_LT(answers, 40);
-}
-
-TEST(Worker, EndsAtOnceThoughQuestionsWait) {
-    PredictionWorker::Receiver receiver;
-    receiver.answered = [](std::uint64_t, const model::Expected<AnswerPointer>&) {};
-    receiver.detailed = [](std::uint64_t, const std::shared_ptr<const Details>&) {};
-    PredictionWorker worker(kData, std::move(receiver));
-    for (int i = 0; i < 5; ++i) worker.ask(founding());
 }
 
 TEST(BoxEdit, HalfTheLanesCarryHalfAsMuch) {

@@ -45,6 +45,7 @@ struct KnobState {
     bool edited = false;
     bool applies = true;  ///< false: it changes nothing here (tree width of an n-gram lookup)
     std::string source;   ///< where the value comes from
+    bool operator==(const KnobState&) const = default;
 };
 [[nodiscard]] KnobState knob_state(const Knob& knob, const Answer& answer);
 

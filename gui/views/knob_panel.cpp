@@ -13,6 +13,7 @@
 #include <QMenu>
 #include <QScrollArea>
 #include <QSlider>
+#include <QTimer>
 #include <QToolButton>
 #include <QVBoxLayout>
 #include <QWheelEvent>
@@ -142,13 +143,29 @@ void KnobRow::build_numeric(QWidget* line) {
 }
 
 void KnobRow::send(const model::Json& value, const QString& gesture) {
-    if (!filling_) session_.set_knob(knob_, value, gesture);
+    if (filling_) return;
+    shown_.reset();
+    reset_->setEnabled(true);
+    session_.set_knob(knob_, value, gesture);
+}
+
+void KnobRow::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    shown_.reset();  // the source is cut to the width
+}
+
+void KnobRow::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange) shown_.reset();
 }
 
 void KnobRow::reset() { session_.reset("Reset " + qs(knob_.label), reset_path(knob_)); }
 
 void KnobRow::refresh(const Answer& answer) {
+    // Fifty rows, of which one answer changes a few: the others keep what they show.
     const KnobState state = knob_state(knob_, answer);
+    if (shown_ == state) return;
+    shown_ = state;
     filling_ = true;
     const double value = state.value.is_number() ? state.value.get<double>() : knob_.low;
     if (slider_ != nullptr && !slider_->isSliderDown())
@@ -253,6 +270,16 @@ KnobPanel::KnobPanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     refresh();
 }
 
+void KnobPanel::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    refresh();
+}
+
+void KnobPanel::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange) QTimer::singleShot(0, this, [this] { refresh(); });
+}
+
 void KnobPanel::add_group(const QString& name, QWidget* parent) {
     Group group;
     group.name = name;
@@ -285,7 +312,7 @@ void KnobPanel::add_group(const QString& name, QWidget* parent) {
 
 void KnobPanel::refresh() {
     const AnswerPointer answer = session_.answer();
-    if (!answer) return;
+    if (!answer || session_.error()) return;  // after an error the knobs stay as they were turned
     for (KnobRow* row : rows_) row->refresh(*answer);
 }
 

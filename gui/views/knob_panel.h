@@ -5,7 +5,7 @@
 // A knob's menu sweeps it, resets it, or copies it as `--set`.
 
 #include <QWidget>
-#include <map>
+#include <optional>
 #include <vector>
 
 #include "gui/models/session.h"
@@ -36,6 +36,8 @@ class KnobRow : public QWidget {
 
  protected:
     void contextMenuEvent(QContextMenuEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
+    void changeEvent(QEvent* event) override;
 
  private:
     void build_numeric(QWidget* line);
@@ -46,6 +48,7 @@ class KnobRow : public QWidget {
     const Knob& knob_;
     Session& session_;
     bool filling_ = false;
+    std::optional<KnobState> shown_;  ///< what the widgets show; nullopt: they have to be filled again
     QLabel* title_ = nullptr;
     QLabel* source_ = nullptr;
     QToolButton* reset_ = nullptr;
@@ -66,6 +69,10 @@ class KnobPanel : public QWidget {
 
  signals:
     void sweep_wanted(const QString& path);
+
+ protected:
+    void resizeEvent(QResizeEvent* event) override;
+    void changeEvent(QEvent* event) override;
 
  private:
     struct Group {

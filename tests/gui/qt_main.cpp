@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts GoogleTest with a Qt application; without a display the off-screen platform takes its place.
+// Starts GoogleTest with a Qt application; off-screen unless QT_QPA_PLATFORM says otherwise.
 #include <gtest/gtest.h>
 
 #include <QApplication>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `draftboard-gui`: the window, or one of its views as a picture without a screen. No logic: options are read, a window is opened.
+// `draftboard-gui`: the window, or one of its views as a picture without a screen. No logic: options are read, a window is
+// opened.
 
 #include <QApplication>
 #include <QElapsedTimer>
@@ -53,12 +54,15 @@ int main(int argc, char** argv) {
     cli.add_option("--size", options.size, "Width x height of the window in pixels")->check([](const std::string& text) {
         int width = 0;
         int height = 0;
-        const bool right = std::sscanf(text.c_str(), "%dx%d", &width, &height) == 2 && width >= 640 && height >= 480 && width <= 16384 && height <= 16384;
+        const bool right = std::sscanf(text.c_str(), "%dx%d", &width, &height) == 2 && width >= 640 && height >= 480 &&
+                           width <= 16384 && height <= 16384;
         return right ? std::string() : "a size is WIDTHxHEIGHT, from 640x480 to 16384x16384";
     });
-    cli.add_option("--sweep", options.sweep, "Show the curves view over this field, or the map over two: PATH or PATH,PATH; `pareto`");
+    cli.add_option("--sweep", options.sweep,
+                   "Show the curves view over this field, or the map over two: PATH or PATH,PATH; `pareto`");
     cli.add_option("--range", options.range, "Show the timeline from FROM to TO, in milliseconds: FROM:TO");
-    cli.add_option("--measure-latency", options.latency, "Turn knobs this many times, print how long answers took, and end")->check(CLI::Range(1, 10000));
+    cli.add_option("--measure-latency", options.latency, "Turn knobs this many times, print how long answers took, and end")
+        ->check(CLI::Range(1, 10000));
     try {
         cli.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -67,7 +71,8 @@ int main(int argc, char** argv) {
     }
     const bool headless = !options.screenshot.empty() || options.latency > 0;
     if (!options.screenshot.empty() && qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) qputenv("QT_QPA_PLATFORM", "offscreen");
-    if (!headless && qEnvironmentVariableIsEmpty("DISPLAY") && qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY") && qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) {
+    if (!headless && qEnvironmentVariableIsEmpty("DISPLAY") && qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY") &&
+        qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) {
         return fail("there is no display; --screenshot FILE works without one, `draftboard predict` gives the same numbers", 3);
     }
     QApplication application(argc, argv);
@@ -82,7 +87,8 @@ int main(int argc, char** argv) {
     gui::MainWindow window(model::find_data_directory(), !headless);
     int width = 1280;
     int height = 800;
-    if (std::sscanf(options.size.c_str(), "%dx%d", &width, &height) == 2 && (headless || cli.count("--size") > 0)) window.resize(width, height);
+    if (std::sscanf(options.size.c_str(), "%dx%d", &width, &height) == 2 && (headless || cli.count("--size") > 0))
+        window.resize(width, height);
     const std::string project = options.project.empty() ? "founding-case" : options.project;
     if (const QString failed = window.open_file(gui::qs(project)); !failed.isEmpty()) return fail(failed, 2);
     if (!options.view.empty() && !window.show_view(gui::qs(options.view))) {

@@ -69,7 +69,8 @@ model::Expected<AnswerPointer> Answerer::answer(const Variant& variant) {
     out->collectives = name_or(constants.collective_calibration, "published constants");
     out->collective_constants = constants.collectives;
     if (auto host = last_->predictor->host_constants(last_->scenario)) out->host = *host;
-    out->json = sim::prediction_json(out->scenario, out->prediction, constants).dump(2, ' ', false, model::Json::error_handler_t::replace);
+    out->json = sim::prediction_json(out->scenario, out->prediction, constants)
+                    .dump(2, ' ', false, model::Json::error_handler_t::replace);
     out->milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     return AnswerPointer(std::move(out));
 }
@@ -80,10 +81,13 @@ model::Expected<QuickAnswer> Answerer::quick(const Variant& variant) {
 }
 
 model::Expected<sim::Explanation> Answerer::explain() const {
-    if (!last_->predictor) return model::fail(model::ErrorCode::invalid_input, "nothing has been asked yet", "explain", "open a scenario");
+    if (!last_->predictor)
+        return model::fail(model::ErrorCode::invalid_input, "nothing has been asked yet", "explain", "open a scenario");
     return sim::explain(last_->scenario, last_->prediction, *last_->predictor, "");
 }
 
-std::string Answerer::trace() const { return last_->predictor ? sim::chrome_trace(last_->scenario, *last_->predictor) : std::string(); }
+std::string Answerer::trace() const {
+    return last_->predictor ? sim::chrome_trace(last_->scenario, *last_->predictor) : std::string();
+}
 
 }  // namespace draftboard::gui

@@ -22,7 +22,7 @@ struct Answer {
     model::Scenario scenario;
     sim::Prediction prediction;
     std::vector<sim::SimulatedPass> passes;  ///< in cycle order, plain first
-    std::string kernels;      ///< calibration by name, or "datasheet"
+    std::string kernels;                     ///< calibration by name, or "datasheet"
     std::string collectives;
     sim::CollectiveConstants collective_constants;
     sim::HostConstants host;  ///< as they were used: defaults, the engine's, the scenario's own
@@ -38,7 +38,7 @@ struct QuickAnswer {
 };
 
 class Answerer {
-   public:
+ public:
     explicit Answerer(std::string data_directory);
     ~Answerer();
     Answerer(Answerer&&) noexcept;
@@ -51,7 +51,7 @@ class Answerer {
     [[nodiscard]] std::string trace() const;
     [[nodiscard]] const std::string& data_directory() const { return data_directory_; }
 
-   private:
+ private:
     struct Last;
     [[nodiscard]] model::Expected<void> ask(const Variant& variant);
 

@@ -41,7 +41,8 @@ void scale(MachineLink& link, int generation, int width) {
 
 model::Expected<Machine> checked(Machine machine) {
     if (!machine.name.ends_with("(edited)")) machine.name += " (edited)";
-    if (const auto problems = machine.validate(); !problems.empty()) return tl::unexpected(model::to_error(problems, "the edited box"));
+    if (const auto problems = machine.validate(); !problems.empty())
+        return tl::unexpected(model::to_error(problems, "the edited box"));
     return machine;
 }
 
@@ -87,9 +88,12 @@ bool is_gpu(const Machine& machine, int index) {
 
 model::Expected<void> move_gpu(Machine& machine, int gpu, int parent) {
     const int old = is_gpu(machine, gpu) ? link_up(machine, gpu) : -1;
-    if (old < 0) return model::fail(model::ErrorCode::invalid_input, "no GPU on the PCIe fabric", "move", "choose a GPU below a port or switch");
+    if (old < 0)
+        return model::fail(model::ErrorCode::invalid_input, "no GPU on the PCIe fabric", "move",
+                           "choose a GPU below a port or switch");
     if (!may_hold(machine, parent)) {
-        return model::fail(model::ErrorCode::invalid_input, "a GPU can't hang there", "move", "choose a root port or a PCIe switch");
+        return model::fail(model::ErrorCode::invalid_input, "a GPU can't hang there", "move",
+                           "choose a root port or a PCIe switch");
     }
     const MachineLink was = machine.links[static_cast<std::size_t>(old)];
     machine.links.erase(machine.links.begin() + old);
@@ -101,9 +105,11 @@ model::Expected<void> move_gpu(Machine& machine, int gpu, int parent) {
 PcieLinks pcie_of(const Machine& machine) {
     std::map<std::pair<int, int>, int> counts;
     for (const MachineLink& link : machine.links) {
-        if (link.kind == LinkKind::pcie && link.generation > 0 && ends_at_gpu(machine, link)) ++counts[{link.generation, link.width}];
+        if (link.kind == LinkKind::pcie && link.generation > 0 && ends_at_gpu(machine, link))
+            ++counts[{link.generation, link.width}];
     }
-    const auto most = std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     return most == counts.end() ? PcieLinks{} : PcieLinks{most->first.first, most->first.second};
 }
 
@@ -119,8 +125,10 @@ model::Expected<Machine> with_pcie(Machine machine, const PcieLinks& links) {
 
 model::Expected<Machine> with_link(Machine machine, int link, int generation, int width) {
     if (auto sound = check_pcie(generation, width); !sound) return tl::unexpected(sound.error());
-    if (link < 0 || link >= static_cast<int>(machine.links.size()) || machine.links[static_cast<std::size_t>(link)].kind != LinkKind::pcie) {
-        return model::fail(model::ErrorCode::invalid_input, "only PCIe links have a generation and lanes", "link", "choose a PCIe link");
+    if (link < 0 || link >= static_cast<int>(machine.links.size()) ||
+        machine.links[static_cast<std::size_t>(link)].kind != LinkKind::pcie) {
+        return model::fail(model::ErrorCode::invalid_input, "only PCIe links have a generation and lanes", "link",
+                           "choose a PCIe link");
     }
     MachineLink& changed = machine.links[static_cast<std::size_t>(link)];
     if (changed.generation == 0) changed.generation = generation;
@@ -135,11 +143,13 @@ model::Expected<Machine> with_moved_gpu(Machine machine, int gpu, int parent) {
 
 model::Expected<Machine> with_switch(Machine machine, int parent, const std::vector<int>& gpus) {
     if (!may_hold(machine, parent)) {
-        return model::fail(model::ErrorCode::invalid_input, "a switch can't hang there", "switch", "choose a root port or a PCIe switch");
+        return model::fail(model::ErrorCode::invalid_input, "a switch can't hang there", "switch",
+                           "choose a root port or a PCIe switch");
     }
     int number = 0;
     const auto taken = [&](const std::string& id) {
-        return std::any_of(machine.nodes.begin(), machine.nodes.end(), [&](const model::MachineNode& other) { return other.id == id; });
+        return std::any_of(machine.nodes.begin(), machine.nodes.end(),
+                           [&](const model::MachineNode& other) { return other.id == id; });
     };
     while (taken("switch" + std::to_string(number))) ++number;
     model::MachineNode added;
@@ -148,7 +158,8 @@ model::Expected<Machine> with_switch(Machine machine, int parent, const std::vec
     machine.nodes.push_back(added);
     const int index = static_cast<int>(machine.nodes.size()) - 1;
     const PcieLinks usual = pcie_of(machine);
-    if (auto hung = hang_below(machine, index, parent, std::max(usual.generation, 1), usual.width > 0 ? usual.width : 16); !hung) {
+    if (auto hung = hang_below(machine, index, parent, std::max(usual.generation, 1), usual.width > 0 ? usual.width : 16);
+        !hung) {
         return tl::unexpected(hung.error());
     }
     for (const int gpu : gpus) {

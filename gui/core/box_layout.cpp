@@ -12,8 +12,9 @@ using model::NodeKind;
 namespace {
 
 class Placer {
-   public:
-    Placer(const model::Machine& machine, BoxLayout& out) : machine_(machine), out_(out), tree_(model::build_fabric_tree(machine)) {
+ public:
+    Placer(const model::Machine& machine, BoxLayout& out)
+        : machine_(machine), out_(out), tree_(model::build_fabric_tree(machine)) {
         const std::size_t count = machine.nodes.size();
         children_.resize(count);
         out_.nodes.resize(count);
@@ -39,7 +40,7 @@ class Placer {
         place_edges(deepest);
     }
 
-   private:
+ private:
     double place(int index, int level) {
         const auto i = static_cast<std::size_t>(index);
         placed_[i] = true;
@@ -99,7 +100,8 @@ class Placer {
 BoxLayout layout_box(const model::Machine& machine) {
     BoxLayout out;
     Placer(machine, out).run();
-    for (std::size_t i = 0; i < machine.links.size(); ++i) out.links.push_back({static_cast<int>(i), machine.links[i].a, machine.links[i].b});
+    for (std::size_t i = 0; i < machine.links.size(); ++i)
+        out.links.push_back({static_cast<int>(i), machine.links[i].a, machine.links[i].b});
     return out;
 }
 

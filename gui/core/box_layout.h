@@ -11,9 +11,9 @@
 namespace draftboard::gui {
 
 struct BoxNode {
-    int node = 0;      ///< index in Machine::nodes
+    int node = 0;  ///< index in Machine::nodes
     double column = 0;
-    int level = 0;     ///< 0: host memory, 1: NUMA nodes, then down; GPUs all at the same level
+    int level = 0;  ///< 0: host memory, 1: NUMA nodes, then down; GPUs all at the same level
 };
 
 struct BoxLink {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Lines of equal value on a grid, by marching squares: for each cell, the straight pieces where the linear interpolation along its
-// edges reaches the level. A saddle is cut by the mean of its corners. Positions are in grid units: (2.5, 0) lies halfway
+// Lines of equal value on a grid, by marching squares: for each cell, the straight pieces where the linear interpolation along
+// its edges reaches the level. A saddle is cut by the mean of its corners. Positions are in grid units: (2.5, 0) lies halfway
 // between the third and the fourth column on the first row.
 
 #include <cstddef>

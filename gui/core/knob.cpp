@@ -33,14 +33,16 @@ double Knob::value_at(double position) const {
 namespace {
 
 Knob choice(std::string path, std::string label, std::string group, std::vector<std::string> choices, std::string meaning) {
-    return {std::move(path), std::move(label), std::move(group), KnobKind::choice, "", 0, 0, false, std::move(choices), std::move(meaning)};
+    return {std::move(path), std::move(label),   std::move(group),  KnobKind::choice, "", 0, 0,
+            false,           std::move(choices), std::move(meaning)};
 }
 Knob toggle(std::string path, std::string label, std::string group, std::string meaning) {
     return {std::move(path), std::move(label), std::move(group), KnobKind::toggle, "", 0, 1, false, {}, std::move(meaning)};
 }
-Knob number(KnobKind kind, std::string path, std::string label, std::string group, std::string unit, double low, double high, bool logarithmic,
-            std::string meaning) {
-    return {std::move(path), std::move(label), std::move(group), kind, std::move(unit), low, high, logarithmic, {}, std::move(meaning)};
+Knob number(KnobKind kind, std::string path, std::string label, std::string group, std::string unit, double low, double high,
+            bool logarithmic, std::string meaning) {
+    return {std::move(path),   std::move(label), std::move(group), kind, std::move(unit), low, high, logarithmic, {},
+            std::move(meaning)};
 }
 
 /// "host.eager_launch_us" -> "eager launch", "us"
@@ -68,8 +70,10 @@ std::vector<Knob> knob_table(const std::string& data) {
     std::vector<std::string> kernels;
     std::vector<std::string> collectives;
     for (const std::string& name : model::shipped_names("calibrations", data)) {
-        if (name.starts_with("collectives-")) collectives.push_back(name);
-        else if (!name.starts_with("engines-")) kernels.push_back(name);
+        if (name.starts_with("collectives-"))
+            collectives.push_back(name);
+        else if (!name.starts_with("engines-"))
+            kernels.push_back(name);
     }
     const std::vector<std::string> launches{"eager", "piecewise", "graph"};
     std::vector<Knob> knobs{
@@ -89,7 +93,8 @@ std::vector<Knob> knob_table(const std::string& data) {
                "TP: each layer's matrices split over this many GPUs; every layer ends in all-reduces."),
         number(K::integer, "layout.expert", "Expert parallel", "Layout", "GPUs", 1, 16, true,
                "EP: whole experts spread over this many ranks (1 or the tensor-parallel degree)."),
-        number(K::integer, "layout.pipeline", "Pipeline stages", "Layout", "", 1, 8, false, "PP: layers split over stages, one after the other."),
+        number(K::integer, "layout.pipeline", "Pipeline stages", "Layout", "", 1, 8, false,
+               "PP: layers split over stages, one after the other."),
         number(K::integer, "layout.replicas", "Replicas", "Layout", "", 1, 8, false, "Independent copies of the whole layout."),
         number(K::integer, "layout.attention_data", "Data-parallel attention", "Layout", "", 1, 16, true,
                "DP attention: sequences split over ranks of the TP group."),
@@ -97,33 +102,44 @@ std::vector<Knob> knob_table(const std::string& data) {
         toggle("layout.parallel_blocks", "Parallel blocks", "Layout",
                "What if attention and feed-forward shared one all-reduce? Another function: a model has to be trained for it."),
         choice("speculation.method", "Drafter", "Drafter", {"none", "eagle3", "mtp", "ngram", "draft_model"}, "Who drafts."),
-        number(K::integer, "speculation.steps", "Depth", "Drafter", "tokens", 1, 12, false, "Draft tokens in a chain, or levels of the tree."),
-        number(K::integer, "speculation.top_k", "Tree width", "Drafter", "branches", 1, 10, false, "Branches kept a step; 1 is a chain."),
+        number(K::integer, "speculation.steps", "Depth", "Drafter", "tokens", 1, 12, false,
+               "Draft tokens in a chain, or levels of the tree."),
+        number(K::integer, "speculation.top_k", "Tree width", "Drafter", "branches", 1, 10, false,
+               "Branches kept a step; 1 is a chain."),
         number(K::integer, "speculation.draft_tokens", "Verified tokens", "Drafter", "tokens", 0, 64, false,
                "Tokens a sequence in the verify pass, root included; 0: depth + 1."),
-        choice("speculation.head", "EAGLE-3 head", "Drafter", {"llama_style", "mla_style"}, "Shape of the EAGLE-3 head's attention."),
-        toggle("speculation.pad_misses", "Missed lookups verify in full", "Drafter", "n-gram: a missed lookup still verifies the captured width."),
-        number(K::acceptance_length, "speculation.acceptance.acceptance_length", "Acceptance length", "Drafter", "tokens", 1, 8, false,
-               "Mean tokens a cycle, bonus token included, spread over positions with one conditional rate."),
-        number(K::integer, "workload.concurrency", "Sequences at once", "Load", "", 1, 256, true, "Sequences decoded together, over all replicas."),
-        number(K::integer, "workload.context_tokens", "Context", "Load", "tokens", 128, 131072, true, "Cached tokens a sequence."),
+        choice("speculation.head", "EAGLE-3 head", "Drafter", {"llama_style", "mla_style"},
+               "Shape of the EAGLE-3 head's attention."),
+        toggle("speculation.pad_misses", "Missed lookups verify in full", "Drafter",
+               "n-gram: a missed lookup still verifies the captured width."),
+        number(K::acceptance_length, "speculation.acceptance.acceptance_length", "Acceptance length", "Drafter", "tokens", 1, 8,
+               false, "Mean tokens a cycle, bonus token included, spread over positions with one conditional rate."),
+        number(K::integer, "workload.concurrency", "Sequences at once", "Load", "", 1, 256, true,
+               "Sequences decoded together, over all replicas."),
+        number(K::integer, "workload.context_tokens", "Context", "Load", "tokens", 128, 131072, true,
+               "Cached tokens a sequence."),
         toggle("workload.shared_context", "Shared context", "Load", "All sequences go on from one context and share its cache."),
-        number(K::real, "memory.usable_fraction", "Usable memory", "Load", "of a GPU", 0.5, 1, false, "What the engine may fill."),
-        choice("collective.implementation", "All-reduce", "Collectives", {"nccl", "one_shot", "two_shot", "hierarchical", "host_staged"},
-               "Who runs the all-reduces."),
+        number(K::real, "memory.usable_fraction", "Usable memory", "Load", "of a GPU", 0.5, 1, false,
+               "What the engine may fill."),
+        choice("collective.implementation", "All-reduce", "Collectives",
+               {"nccl", "one_shot", "two_shot", "hierarchical", "host_staged"}, "Who runs the all-reduces."),
         choice("collective.algorithm", "NCCL algorithm", "Collectives", {"auto", "ring", "tree"}, "NCCL_ALGO."),
         choice("collective.protocol", "NCCL protocol", "Collectives", {"auto", "ll", "ll128", "simple"}, "NCCL_PROTO."),
         number(K::integer, "collective.channels", "NCCL channels", "Collectives", "", 0, 32, false, "0: NCCL's own choice."),
-        toggle("collective.peer_to_peer", "GPU peer access", "Collectives", "Off: NCCL_P2P_DISABLE=1, all goes through host memory."),
+        toggle("collective.peer_to_peer", "GPU peer access", "Collectives",
+               "Off: NCCL_P2P_DISABLE=1, all goes through host memory."),
         choice("collective.peer_level", "Peer level", "Collectives", {"NVL", "PIX", "PXB", "PHB", "NODE", "SYS"},
                "NCCL_P2P_LEVEL: the farthest path over which NCCL uses peer access."),
         toggle("collective.graph_file", "Graph file", "Collectives", "NCCL_GRAPH_FILE given: the search for rings can't fail."),
-        toggle("engine.fused_all_reduce_norm", "Fused all-reduce and norm", "Collectives", "Residual add and norm inside the all-reduce kernel."),
+        toggle("engine.fused_all_reduce_norm", "Fused all-reduce and norm", "Collectives",
+               "Residual add and norm inside the all-reduce kernel."),
         choice("engine.launch.verify", "Verify launch", "Launch", launches, "How the verify pass reaches the GPU."),
         choice("engine.launch.draft", "Draft launch", "Launch", launches, "How the drafter's passes reach the GPU."),
         choice("engine.launch.decode", "Plain launch", "Launch", launches, "How the plain step reaches the GPU."),
-        toggle("engine.overlap_scheduling", "Overlap scheduling", "Launch", "Host work of a cycle hidden behind the next (SGLang spec v2)."),
-        toggle("engine.overlap_shared_experts", "Shared experts on a side stream", "Launch", "Beside the router and the routed experts."),
+        toggle("engine.overlap_scheduling", "Overlap scheduling", "Launch",
+               "Host work of a cycle hidden behind the next (SGLang spec v2)."),
+        toggle("engine.overlap_shared_experts", "Shared experts on a side stream", "Launch",
+               "Beside the router and the routed experts."),
     };
     for (const sim::HostConstantInfo& info : sim::host_constant_table()) {
         const auto [label, unit] = label_of(info.name);
@@ -173,7 +189,8 @@ KnobState constant_state(const Knob& knob, const Answer& answer, KnobState state
         if (state.initial.is_null()) state.initial = sim::HostConstants{}.*info.field;
         const auto set = answer.scenario.constants.find(name);
         const auto reason = answer.scenario.constant_reasons.find(name);
-        if (state.edited) state.source = "set here";
+        if (state.edited)
+            state.source = "set here";
         else if (set != answer.scenario.constants.end()) {
             state.source = reason == answer.scenario.constant_reasons.end() ? "the scenario" : "the scenario: " + reason->second;
         } else {
@@ -234,7 +251,8 @@ KnobState knob_state(const Knob& knob, const Answer& answer) {
 model::Expected<std::vector<Edit>> knob_edits(const Knob& knob, const Json& value, const Answer& answer) {
     if (knob.kind == KnobKind::pcie_generation || knob.kind == KnobKind::pcie_width) {
         PcieLinks links = pcie_of(answer.scenario.machine);
-        (knob.kind == KnobKind::pcie_generation ? links.generation : links.width) = static_cast<int>(std::lround(value.get<double>()));
+        (knob.kind == KnobKind::pcie_generation ? links.generation : links.width) =
+            static_cast<int>(std::lround(value.get<double>()));
         auto machine = with_pcie(answer.scenario.machine, links);
         if (!machine) return tl::unexpected(machine.error());
         return std::vector<Edit>{machine_edit(*machine)};
@@ -247,7 +265,8 @@ model::Expected<std::vector<Edit>> knob_edits(const Knob& knob, const Json& valu
         acceptance["source"] = "set by hand";
         return std::vector<Edit>{{"speculation.acceptance", std::move(acceptance)}};
     }
-    if (knob.whole() && value.is_number()) return std::vector<Edit>{{knob.path, static_cast<std::int64_t>(std::llround(value.get<double>()))}};
+    if (knob.whole() && value.is_number())
+        return std::vector<Edit>{{knob.path, static_cast<std::int64_t>(std::llround(value.get<double>()))}};
     return std::vector<Edit>{{knob.path, value}};
 }
 

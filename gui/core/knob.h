@@ -15,7 +15,7 @@ namespace draftboard::gui {
 enum class KnobKind { choice, integer, real, toggle, pcie_generation, pcie_width, acceptance_length };
 
 struct Knob {
-    std::string path;   ///< of `--set`; names the knob even where it writes elsewhere
+    std::string path;  ///< of `--set`; names the knob even where it writes elsewhere
     std::string label;
     std::string group;
     KnobKind kind = KnobKind::real;
@@ -27,7 +27,9 @@ struct Knob {
     std::string meaning;
 
     [[nodiscard]] bool numeric() const { return kind != KnobKind::choice && kind != KnobKind::toggle; }
-    [[nodiscard]] bool whole() const { return kind == KnobKind::integer || kind == KnobKind::pcie_generation || kind == KnobKind::pcie_width; }
+    [[nodiscard]] bool whole() const {
+        return kind == KnobKind::integer || kind == KnobKind::pcie_generation || kind == KnobKind::pcie_width;
+    }
     /// Slider position 0..1 of a value, and back; whole numbers are rounded. Clamped.
     [[nodiscard]] double position_of(double value) const;
     [[nodiscard]] double value_at(double position) const;
@@ -43,6 +45,7 @@ struct KnobState {
     bool edited = false;
     bool applies = true;  ///< false: it changes nothing here (tree width of an n-gram lookup)
     std::string source;   ///< where the value comes from
+    bool operator==(const KnobState&) const = default;
 };
 [[nodiscard]] KnobState knob_state(const Knob& knob, const Answer& answer);
 

@@ -26,7 +26,7 @@ const char* to_name(LeverKind kind) {
 namespace {
 
 class Collector {
-   public:
+ public:
     Collector(const Answer& answer, const std::vector<Knob>& knobs) : answer_(answer), knobs_(knobs) {}
 
     /// The knob at another value, unless it is there already or has no effect.
@@ -57,7 +57,7 @@ class Collector {
 
     std::vector<Lever> levers_;
 
-   private:
+ private:
     const Answer& answer_;
     const std::vector<Knob>& knobs_;
 };
@@ -71,7 +71,8 @@ std::vector<Lever> levers_of(const Answer& answer, const std::vector<Knob>& knob
     for (const char* path : {"engine.overlap_scheduling", "engine.fused_all_reduce_norm", "engine.overlap_shared_experts"}) {
         collect.add(L::setting, path, true);
     }
-    for (const char* name : {"nccl", "one_shot", "two_shot", "hierarchical", "host_staged"}) collect.add(L::setting, "collective.implementation", name);
+    for (const char* name : {"nccl", "one_shot", "two_shot", "hierarchical", "host_staged"})
+        collect.add(L::setting, "collective.implementation", name);
     for (const char* name : {"ring", "tree"}) collect.add(L::setting, "collective.algorithm", name);
     for (const char* name : {"ll", "ll128", "simple"}) collect.add(L::setting, "collective.protocol", name);
     for (const int channels : {2, 8, 16, 32}) collect.add(L::setting, "collective.channels", channels);
@@ -82,13 +83,16 @@ std::vector<Lever> levers_of(const Answer& answer, const std::vector<Knob>& knob
     collect.add(L::setting, "speculation.method", "none");
     collect.add(L::setting, "layout.expert", answer.scenario.layout.tensor);
     const double length = answer.prediction.acceptance_length.value;
-    for (const double factor : {0.9, 1.1}) collect.move(L::uncertainty, "speculation.acceptance.acceptance_length", 1 / length * (1 + (length - 1) * factor));
+    for (const double factor : {0.9, 1.1})
+        collect.move(L::uncertainty, "speculation.acceptance.acceptance_length", 1 / length * (1 + (length - 1) * factor));
     for (const double factor : {0.5, 2.0}) {
         collect.move(L::load, "workload.context_tokens", factor);
         collect.move(L::load, "workload.concurrency", factor);
     }
-    const int generation = answer.scenario.machine.gpus().empty() ? 0 : static_cast<int>(
-        knob_state(*find_knob(knobs, "machine.pcie_generation"), answer).value.get<int>());
+    const int generation =
+        answer.scenario.machine.gpus().empty()
+            ? 0
+            : static_cast<int>(knob_state(*find_knob(knobs, "machine.pcie_generation"), answer).value.get<int>());
     if (generation > 0) {
         for (const int other : {generation - 1, generation + 1}) {
             if (other >= 3 && other <= 6) collect.add(L::hardware, "machine.pcie_generation", other);
@@ -136,33 +140,38 @@ std::vector<LeverResult> run_levers(const Answer& base, const std::vector<Lever>
 }
 
 std::string levers_markdown(const Answer& base, const std::vector<LeverResult>& results) {
-    std::string text = fmt::format("# What would help: {}\n\n{}\n\nAs it is: {:.1f} tok/s ({:.1f} .. {:.1f}). Each row is one change alone.\n\n",
-                                   base.variant.name, base.prediction.verdict, base.prediction.tokens_per_second.value,
-                                   base.prediction.tokens_per_second.low, base.prediction.tokens_per_second.high);
+    std::string text =
+        fmt::format("# What would help: {}\n\n{}\n\nAs it is: {:.1f} tok/s ({:.1f} .. {:.1f}). Each row is one change alone.\n\n",
+                    base.variant.name, base.prediction.verdict, base.prediction.tokens_per_second.value,
+                    base.prediction.tokens_per_second.low, base.prediction.tokens_per_second.high);
     const auto table = [&](const char* title, auto take) {
-        text += fmt::format("## {}\n\n| change | kind | tok/s | 90 % interval | gain | how |\n|---|---|---|---|---|---|\n", title);
+        text +=
+            fmt::format("## {}\n\n| change | kind | tok/s | 90 % interval | gain | how |\n|---|---|---|---|---|---|\n", title);
         for (const LeverResult& result : results) {
             if (!result.error.empty() || !take(result)) continue;
             std::string how;
             for (const Edit& edit : result.lever.edits) {
                 if (!how.empty()) how += " ";
-                how += edit.value.is_object() && edit.path == "machine" ? std::string("another box") : "`--set " + edit.to_text() + "`";
+                how += edit.value.is_object() && edit.path == "machine" ? std::string("another box")
+                                                                        : "`--set " + edit.to_text() + "`";
             }
-            text += fmt::format("| {} | {} | {:.1f} | {:.1f} .. {:.1f} | {:+.1f} % | {}{} |\n", result.lever.name, to_name(result.lever.kind),
-                                result.tokens_per_second.value, result.tokens_per_second.low, result.tokens_per_second.high, 100 * result.gain,
-                                how, result.fits ? "" : "; does not fit in memory");
+            text +=
+                fmt::format("| {} | {} | {:.1f} | {:.1f} .. {:.1f} | {:+.1f} % | {}{} |\n", result.lever.name,
+                            to_name(result.lever.kind), result.tokens_per_second.value, result.tokens_per_second.low,
+                            result.tokens_per_second.high, 100 * result.gain, how, result.fits ? "" : "; does not fit in memory");
         }
         text += "\n";
     };
     table("Gains", [](const LeverResult& r) { return r.gain > 0 && r.lever.kind != LeverKind::uncertainty; });
     table("Losses", [](const LeverResult& r) { return r.gain <= 0 && r.lever.kind != LeverKind::uncertainty; });
-    table("How far the answer hangs on what is not known", [](const LeverResult& r) { return r.lever.kind == LeverKind::uncertainty; });
+    table("How far the answer hangs on what is not known",
+          [](const LeverResult& r) { return r.lever.kind == LeverKind::uncertainty; });
     text += "## Not possible here\n\n";
     for (const LeverResult& result : results) {
         if (!result.error.empty()) text += fmt::format("- {}: {}\n", result.lever.name, result.error);
     }
-    text += fmt::format("\nCoverage: {}. Kernels: {}; collectives: {}.\n\n    {}\n", to_name(base.prediction.coverage), base.kernels,
-                        base.collectives, command_line(base.variant));
+    text += fmt::format("\nCoverage: {}. Kernels: {}; collectives: {}.\n\n    {}\n", to_name(base.prediction.coverage),
+                        base.kernels, base.collectives, command_line(base.variant));
     return text;
 }
 

@@ -31,14 +31,15 @@ struct LeverResult {
     Lever lever;
     std::string error;  ///< why it is not possible here; empty: it is
     model::Interval tokens_per_second;
-    double gain = 0;    ///< of tok/s, a share of the variant's own
+    double gain = 0;  ///< of tok/s, a share of the variant's own
     model::Interval speedup;
     bool fits = true;
 };
 
 /// Largest change first; what is not possible last.
-[[nodiscard]] std::vector<LeverResult> run_levers(const Answer& base, const std::vector<Lever>& levers, const std::string& data_directory,
-                                                  const std::stop_token& stop, const std::function<void(std::size_t, std::size_t)>& progress = {});
+[[nodiscard]] std::vector<LeverResult> run_levers(const Answer& base, const std::vector<Lever>& levers,
+                                                  const std::string& data_directory, const std::stop_token& stop,
+                                                  const std::function<void(std::size_t, std::size_t)>& progress = {});
 
 /// The ranking as Markdown: gains, what turns each on, what was ruled out and why.
 [[nodiscard]] std::string levers_markdown(const Answer& base, const std::vector<LeverResult>& results);

@@ -32,7 +32,7 @@ std::vector<std::string> shipped_models(const std::string& data_directory) {
 }  // namespace
 
 model::Expected<std::optional<std::string>> calibrate_here(const std::string& data_directory, const std::stop_token& stop,
-                                                          const MeasureProgress& progress) {
+                                                           const MeasureProgress& progress) {
     calibration::CpuCalibrationOptions options;
     calibration::apply_preset(options, "quick");
     options.models = shipped_models(data_directory);
@@ -51,8 +51,8 @@ model::Expected<std::optional<std::string>> calibrate_here(const std::string& da
 }
 
 model::Expected<std::optional<std::string>> validate_here(const std::string& suite, const std::string& calibration,
-                                                         const std::string& data_directory, const std::stop_token& stop,
-                                                         const MeasureProgress& progress) {
+                                                          const std::string& data_directory, const std::stop_token& stop,
+                                                          const MeasureProgress& progress) {
     const auto found = calibration::find_suite(suite, data_directory);
     if (!found) return tl::unexpected(found.error());
     calibration::ValidationOptions options;

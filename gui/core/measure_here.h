@@ -15,12 +15,14 @@ namespace draftboard::gui {
 using MeasureProgress = std::function<void(double share, const std::string& what)>;
 
 /// The calibration file's text; nullopt: stopped.
-[[nodiscard]] model::Expected<std::optional<std::string>> calibrate_here(const std::string& data_directory, const std::stop_token& stop,
-                                                                        const MeasureProgress& progress);
+[[nodiscard]] model::Expected<std::optional<std::string>> calibrate_here(const std::string& data_directory,
+                                                                         const std::stop_token& stop,
+                                                                         const MeasureProgress& progress);
 
 /// What `validate --json` would print; nullopt: stopped. `calibration`: a file.
 [[nodiscard]] model::Expected<std::optional<std::string>> validate_here(const std::string& suite, const std::string& calibration,
-                                                                       const std::string& data_directory, const std::stop_token& stop,
-                                                                       const MeasureProgress& progress);
+                                                                        const std::string& data_directory,
+                                                                        const std::stop_token& stop,
+                                                                        const MeasureProgress& progress);
 
 }  // namespace draftboard::gui

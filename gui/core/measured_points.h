@@ -10,7 +10,8 @@
 
 namespace draftboard::gui {
 
-[[nodiscard]] model::Expected<std::vector<std::pair<double, double>>> parse_points(std::string_view text, const std::string& name);
+[[nodiscard]] model::Expected<std::vector<std::pair<double, double>>> parse_points(std::string_view text,
+                                                                                   const std::string& name);
 [[nodiscard]] model::Expected<std::vector<std::pair<double, double>>> read_points_file(const std::string& path);
 
 }  // namespace draftboard::gui

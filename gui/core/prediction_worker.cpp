@@ -12,7 +12,8 @@ std::map<std::string, std::string> terms_by_key(const Answer& answer, const Time
     for (std::size_t pass = 0; pass < answer.passes.size(); ++pass) {
         const sim::PricedPass& priced = answer.passes[pass].priced;
         for (std::size_t i = 0; i < priced.operations.size(); ++i) {
-            out[timeline.keys[pass][i]] = priced.operations[i].collective ? "collectives" : std::string(to_name(priced.info[i].term));
+            out[timeline.keys[pass][i]] =
+                priced.operations[i].collective ? "collectives" : std::string(to_name(priced.info[i].term));
         }
     }
     return out;

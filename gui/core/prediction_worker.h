@@ -28,7 +28,7 @@ struct Details {
 };
 
 class PredictionWorker {
-   public:
+ public:
     struct Receiver {
         std::function<void(std::uint64_t number, model::Expected<AnswerPointer> answer)> answered;
         std::function<void(std::uint64_t number, std::shared_ptr<const Details> details)> detailed;
@@ -41,7 +41,7 @@ class PredictionWorker {
     /// Returns the question's number, counted from 1.
     std::uint64_t ask(Variant variant);
 
-   private:
+ private:
     void run(const std::stop_token& stop);
     [[nodiscard]] bool is_latest(std::uint64_t number);
 

@@ -41,7 +41,8 @@ void check(const Project& project, const JsonReader& reader) {
     if (project.current >= std::max(count, 1)) reader.problem("current", "there is no such variant");
     if (project.baseline >= count) reader.problem("baseline", "there is no such variant");
     for (std::size_t i = 0; i < project.variants.size(); ++i) {
-        if (project.variants[i].base.empty()) reader.problem("variants", "variant " + std::to_string(i) + " names no base scenario");
+        if (project.variants[i].base.empty())
+            reader.problem("variants", "variant " + std::to_string(i) + " names no base scenario");
     }
 }
 
@@ -83,7 +84,7 @@ model::Expected<Project> parse_project(std::string_view text, const std::string&
 }
 
 std::string to_text(const Project& project) {
-    Json json{{"format", kFormat},           {"version", kProjectVersion},      {"name", project.name},
+    Json json{{"format", kFormat},          {"version", kProjectVersion},   {"name", project.name},
               {"current", project.current}, {"baseline", project.baseline}, {"view", project.view}};
     Json variants = Json::array();
     for (const Variant& variant : project.variants) {

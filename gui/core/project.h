@@ -30,9 +30,7 @@ struct Project {
     bool operator==(const Project&) const = default;
 
     [[nodiscard]] const Variant& shown() const { return variants[static_cast<std::size_t>(current)]; }
-    [[nodiscard]] const Variant* pinned() const {
-        return baseline < 0 ? nullptr : &variants[static_cast<std::size_t>(baseline)];
-    }
+    [[nodiscard]] const Variant* pinned() const { return baseline < 0 ? nullptr : &variants[static_cast<std::size_t>(baseline)]; }
     /// `stem`, or "stem 2", "stem 3", ... whichever no variant has yet.
     [[nodiscard]] std::string free_name(const std::string& stem) const;
 };

@@ -34,8 +34,10 @@ std::vector<Json> numbers_over(const Knob& knob, int points, double low, double 
     values.erase(std::unique(values.begin(), values.end()), values.end());
     std::vector<Json> out;
     for (const double value : values) {
-        if (knob.whole()) out.emplace_back(static_cast<std::int64_t>(std::llround(value)));
-        else out.emplace_back(value);
+        if (knob.whole())
+            out.emplace_back(static_cast<std::int64_t>(std::llround(value)));
+        else
+            out.emplace_back(value);
     }
     return out;
 }
@@ -105,7 +107,8 @@ model::Expected<Sweep> run_sweep(const Answer& base, std::vector<SweepAxis> axes
     std::size_t all = 1;
     for (const SweepAxis& axis : axes) all *= axis.values.size();
     if (all == 0 || all > kMaxSweepPoints) {
-        return model::fail(model::ErrorCode::too_large, fmt::format("a sweep of {} points", all), "sweep", "take between 1 and 10000 points");
+        return model::fail(model::ErrorCode::too_large, fmt::format("a sweep of {} points", all), "sweep",
+                           "take between 1 and 10000 points");
     }
     Sweep out;
     out.axes = std::move(axes);
@@ -177,7 +180,9 @@ std::string value_text(const Json& value) {
 std::string sweep_csv(const Sweep& sweep) {
     std::string text;
     for (const SweepAxis& axis : sweep.axes) text += axis.knob.path + ",";
-    text += "tokens_per_second,low,high,plain_tokens_per_second,speedup,acceptance_length,break_even_acceptance_length,cycle_ms,fits,error\n";
+    text +=
+        "tokens_per_second,low,high,plain_tokens_per_second,speedup,acceptance_length,break_even_acceptance_length,cycle_ms,fits,"
+        "error\n";
     for (const SweepPoint& point : sweep.points) {
         for (const Json& value : point.values) text += value_text(value) + ",";
         std::string error = point.error;
@@ -187,8 +192,8 @@ std::string sweep_csv(const Sweep& sweep) {
             continue;
         }
         text += fmt::format("{},{},{},{},{},{},{},{},{},\n", point.tokens_per_second.value, point.tokens_per_second.low,
-                            point.tokens_per_second.high, point.plain.value, point.speedup.value, point.acceptance_length, point.break_even,
-                            point.cycle_ms, point.fits ? "yes" : "no");
+                            point.tokens_per_second.high, point.plain.value, point.speedup.value, point.acceptance_length,
+                            point.break_even, point.cycle_ms, point.fits ? "yes" : "no");
     }
     return text;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One or two knobs varied, everything else as it is: the curves and maps of the desktop. Each point is a prediction of its
-// own, the same as `predict` would give with those edits. Points are dealt over threads and come back in order, so the result does
-// not depend on how many there are. A stop token ends it between two points.
+// own, the same as `predict` would give with those edits. Points are dealt over threads and come back in order, so the result
+// does not depend on how many there are. A stop token ends it between two points.
 
 #include <functional>
 #include <optional>

@@ -37,9 +37,11 @@ std::vector<std::vector<bool>> critical_operations(const SimulatedPass& pass) {
 }
 
 class Builder {
-   public:
+ public:
     Builder(const Answer& answer, Timeline& out)
-        : answer_(answer), out_(out), collectives_(answer.scenario.machine, answer.scenario.collective, answer.collective_constants) {}
+        : answer_(answer),
+          out_(out),
+          collectives_(answer.scenario.machine, answer.scenario.collective, answer.collective_constants) {}
 
     void add_rows(int ranks, bool sides) {
         for (int rank = 0; rank < ranks; ++rank) {
@@ -87,15 +89,17 @@ class Builder {
 
     void finish() {
         for (auto& [key, track] : tracks_) {
-            std::stable_sort(track.uses.begin(), track.uses.end(), [](const LinkUse& a, const LinkUse& b) { return a.at < b.at; });
+            std::stable_sort(track.uses.begin(), track.uses.end(),
+                             [](const LinkUse& a, const LinkUse& b) { return a.at < b.at; });
             out_.links.push_back(std::move(track));
         }
         for (TimelineRow& row : out_.rows) {
-            std::stable_sort(row.slices.begin(), row.slices.end(), [](const Slice& a, const Slice& b) { return a.start < b.start; });
+            std::stable_sort(row.slices.begin(), row.slices.end(),
+                             [](const Slice& a, const Slice& b) { return a.start < b.start; });
         }
     }
 
-   private:
+ private:
     /// The links' load while this collective runs; sampled once for each size.
     void add_links(const SimulatedPass& pass, std::size_t i, int source, Time start, Time duration) {
         (void)source;
@@ -158,7 +162,8 @@ Timeline build_timeline(const Answer& answer) {
     bool sides = false;
     for (const SimulatedPass& pass : answer.passes) {
         std::vector<std::string> keys;
-        for (const model::Operation& operation : pass.priced.plan.operations) keys.push_back(operation.key(pass.priced.plan.pass));
+        for (const model::Operation& operation : pass.priced.plan.operations)
+            keys.push_back(operation.key(pass.priced.plan.pass));
         out.keys.push_back(std::move(keys));
         if (speculates == (pass.name == "plain")) continue;
         ranks = std::max(ranks, pass.times.ranks);
@@ -192,9 +197,12 @@ StretchSum sum_stretch(const Timeline& timeline, Time from, Time to) {
             if (overlap <= 0) continue;
             busy += overlap;
             const double ms = sim::to_ms(overlap);
-            if (slice.kind == SliceKind::transport) sum.transport_ms += ms;
-            else if (slice.kind == SliceKind::wait || slice.kind == SliceKind::contention) sum.wait_ms += ms;
-            else sum.kernel_ms += ms;
+            if (slice.kind == SliceKind::transport)
+                sum.transport_ms += ms;
+            else if (slice.kind == SliceKind::wait || slice.kind == SliceKind::contention)
+                sum.wait_ms += ms;
+            else
+                sum.kernel_ms += ms;
         }
         sum.idle_ms += sim::to_ms(to - from - busy);
     }

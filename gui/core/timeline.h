@@ -24,8 +24,8 @@ struct Slice {
     sim::Time end = 0;
     SliceKind kind = SliceKind::kernel;
     sim::TermKind term = sim::TermKind::other;
-    int pass = 0;            ///< index into Timeline::passes
-    int operation = 0;       ///< index into the pass's plan
+    int pass = 0;       ///< index into Timeline::passes
+    int operation = 0;  ///< index into the pass's plan
     bool critical = false;
 };
 

@@ -67,10 +67,16 @@ std::vector<Mark> TimelineView::marks(const Timeline& timeline) const {
     for (std::size_t r = 0; r < timeline.rows.size(); ++r) {
         const auto& slices = timeline.rows[r].slices;
         auto i = static_cast<std::size_t>(
-            std::partition_point(slices.begin(), slices.end(), [&](const Slice& slice) { return slice.end <= from_; }) - slices.begin());
+            std::partition_point(slices.begin(), slices.end(), [&](const Slice& slice) { return slice.end <= from_; }) -
+            slices.begin());
         while (i < slices.size() && slices[i].start < to_) {
             const Slice& slice = slices[i];
-            Mark mark{r, std::max(0.0, x_of(slice.start)), std::min(width_, x_of(slice.end)), slice.kind, slice.term, slice.critical,
+            Mark mark{r,
+                      std::max(0.0, x_of(slice.start)),
+                      std::min(width_, x_of(slice.end)),
+                      slice.kind,
+                      slice.term,
+                      slice.critical,
                       static_cast<std::ptrdiff_t>(i)};
             if (mark.right - mark.left >= 1) {
                 out.push_back(mark);
@@ -81,7 +87,9 @@ std::vector<Mark> TimelineView::marks(const Timeline& timeline) const {
             const double pixel = std::floor(mark.left) + 1;
             Time longest = 0;
             std::size_t count = 0;
-            for (; i < slices.size() && slices[i].start < to_ && x_of(slices[i].start) < pixel && x_of(slices[i].end) - x_of(slices[i].start) < 1; ++i) {
+            for (; i < slices.size() && slices[i].start < to_ && x_of(slices[i].start) < pixel &&
+                   x_of(slices[i].end) - x_of(slices[i].start) < 1;
+                 ++i) {
                 const Slice& part = slices[i];
                 if (part.end - part.start > longest) {
                     longest = part.end - part.start;
@@ -125,7 +133,8 @@ std::optional<std::size_t> TimelineView::slice_at(const TimelineRow& row, double
     const Time reach = time_at(2) - time_at(0);
     std::optional<std::size_t> best;
     Time nearest = reach + 1;
-    const auto begin = std::partition_point(row.slices.begin(), row.slices.end(), [&](const Slice& slice) { return slice.end < time - reach; });
+    const auto begin =
+        std::partition_point(row.slices.begin(), row.slices.end(), [&](const Slice& slice) { return slice.end < time - reach; });
     for (auto at = begin; at != row.slices.end() && at->start <= time + reach; ++at) {
         const Time distance = time < at->start ? at->start - time : time >= at->end ? time - at->end + 1 : 0;
         if (distance < nearest) {

@@ -30,7 +30,7 @@ struct Tick {
 };
 
 class TimelineView {
-   public:
+ public:
     void set_extent(sim::Time total, double width);
     [[nodiscard]] double x_of(sim::Time time) const;
     [[nodiscard]] sim::Time time_at(double x) const;
@@ -49,7 +49,7 @@ class TimelineView {
     /// The slice of `row` under x, the nearest within two pixels.
     [[nodiscard]] std::optional<std::size_t> slice_at(const TimelineRow& row, double x) const;
 
-   private:
+ private:
     sim::Time total_ = 1;
     sim::Time from_ = 0;
     sim::Time to_ = 1;

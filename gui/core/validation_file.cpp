@@ -69,9 +69,11 @@ model::Expected<ValidationFile> parse_validation_file(std::string_view text, con
     if (reader.has("operation_rows") && problems.empty()) {
         const JsonReader operations = reader.at("operation_rows");
         if (problems.empty() && operations.size() > kMaxValidationRows) reader.problem("operation_rows", "more than 100000 rows");
-        for (std::size_t i = 0; problems.empty() && i < operations.size(); ++i) out.operations.push_back(read_operation(operations.at(i)));
+        for (std::size_t i = 0; problems.empty() && i < operations.size(); ++i)
+            out.operations.push_back(read_operation(operations.at(i)));
     }
-    if (problems.empty() && out.configurations.empty()) reader.problem("configurations", "a validation has at least one configuration");
+    if (problems.empty() && out.configurations.empty())
+        reader.problem("configurations", "a validation has at least one configuration");
     if (!problems.empty()) return tl::unexpected(model::to_error(problems, source));
     std::stable_sort(out.configurations.begin(), out.configurations.end(),
                      [](const auto& a, const auto& b) { return std::fabs(a.error()) > std::fabs(b.error()); });

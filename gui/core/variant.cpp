@@ -75,13 +75,16 @@ Json value_at(const Json& document, const std::string& path) {
 
 std::string shell_quoted(const std::string& word) {
     const auto safe = [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || std::string_view("-_./=:+,%@").find(c) != std::string_view::npos;
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               std::string_view("-_./=:+,%@").find(c) != std::string_view::npos;
     };
     if (!word.empty() && std::all_of(word.begin(), word.end(), safe)) return word;
     std::string out = "'";
     for (const char c : word) {
-        if (c == '\'') out += "'\\''";
-        else out += c;
+        if (c == '\'')
+            out += "'\\''";
+        else
+            out += c;
     }
     return out + "'";
 }

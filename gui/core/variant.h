@@ -24,7 +24,7 @@ struct Edit {
 
 struct Variant {
     std::string name;
-    std::string base;   ///< a scenario file, or the name of a shipped one
+    std::string base;         ///< a scenario file, or the name of a shipped one
     std::vector<Edit> edits;  ///< a path at most once, in the order they were made
     std::string notes;
     bool operator==(const Variant&) const = default;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The cycle as a waterfall: one bar a term, each beginning where the one before ends, grouped by pass; beside each the baseline's.
-// The break-even budget, acceptance length x plain step, is what a cycle may take at most to pay. Geometry only: milliseconds.
+// The cycle as a waterfall: one bar a term, each beginning where the one before ends, grouped by pass; beside each the
+// baseline's. The break-even budget, acceptance length x plain step, is what a cycle may take at most to pay. Geometry only:
+// milliseconds.
 
 #include <string>
 #include <vector>
@@ -11,13 +12,13 @@
 namespace draftboard::gui {
 
 struct WaterfallBar {
-    std::string name;    ///< "collectives.wait"
-    std::string pass;    ///< "verify"; "host"
+    std::string name;  ///< "collectives.wait"
+    std::string pass;  ///< "verify"; "host"
     double from_ms = 0;
     double to_ms = 0;
     double sigma_ms = 0;
     double share = 0;
-    double baseline_ms = 0;    ///< of the same term; 0: none
+    double baseline_ms = 0;  ///< of the same term; 0: none
     sim::TermKind kind = sim::TermKind::other;
     bool host = false;
     sim::Coverage coverage = sim::Coverage::datasheet;

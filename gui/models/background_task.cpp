@@ -19,12 +19,16 @@ void BackgroundTask::start(Work work) {
     running_ = true;
     threads_.emplace_back([this, number, work = std::move(work)](const std::stop_token& stop) {
         const Progress progress = [this, number](double share, const QString& what) {
-            QMetaObject::invokeMethod(this, [this, number, share, what] {
-                if (number == number_ && running_) emit progressed(share, what);
-            }, Qt::QueuedConnection);
+            QMetaObject::invokeMethod(
+                this,
+                [this, number, share, what] {
+                    if (number == number_ && running_) emit progressed(share, what);
+                },
+                Qt::QueuedConnection);
         };
         auto result = work(stop, progress);
-        QMetaObject::invokeMethod(this, [this, number, result = std::move(result)] { deliver(number, result); }, Qt::QueuedConnection);
+        QMetaObject::invokeMethod(
+            this, [this, number, result = std::move(result)] { deliver(number, result); }, Qt::QueuedConnection);
     });
 }
 

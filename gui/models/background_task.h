@@ -16,7 +16,7 @@ namespace draftboard::gui {
 
 class BackgroundTask : public QObject {
     Q_OBJECT
-   public:
+ public:
     using Progress = std::function<void(double share, const QString& what)>;
     /// Runs on the task's thread; returns what is to be done on the window's thread afterwards.
     using Work = std::function<std::function<void()>(const std::stop_token& stop, const Progress& progress)>;
@@ -31,11 +31,11 @@ class BackgroundTask : public QObject {
     void cancel();
     [[nodiscard]] bool running() const { return running_; }
 
-   signals:
+ signals:
     void progressed(double share, const QString& what);
     void finished(bool complete);
 
-   private:
+ private:
     void deliver(std::uint64_t number, const std::function<void()>& result);
 
     std::uint64_t number_ = 0;

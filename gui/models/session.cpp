@@ -18,9 +18,13 @@ constexpr int kRecoveryDelayMs = 1000;
 
 /// A project before and after; projects are small, so whole copies are simpler than differences and can't drift.
 class ProjectCommand : public QUndoCommand {
-   public:
+ public:
     ProjectCommand(Session& session, const QString& what, Project next, QString gesture)
-        : QUndoCommand(what), session_(session), before_(session.project_), after_(std::move(next)), gesture_(std::move(gesture)) {}
+        : QUndoCommand(what),
+          session_(session),
+          before_(session.project_),
+          after_(std::move(next)),
+          gesture_(std::move(gesture)) {}
 
     void undo() override { session_.put(before_); }
     void redo() override { session_.put(after_); }
@@ -33,7 +37,7 @@ class ProjectCommand : public QUndoCommand {
         return true;
     }
 
-   private:
+ private:
     Session& session_;
     Project before_;
     Project after_;
@@ -48,14 +52,18 @@ Session::Session(std::string data_directory, QObject* parent)
     connect(&recovery_timer_, &QTimer::timeout, this, [this] { write_recovery(); });
     PredictionWorker::Receiver receiver;
     receiver.answered = [this](std::uint64_t number, model::Expected<AnswerPointer> answer) {
-        QMetaObject::invokeMethod(this, [this, number, answer = std::move(answer)] { receive(number, answer); }, Qt::QueuedConnection);
+        QMetaObject::invokeMethod(
+            this, [this, number, answer = std::move(answer)] { receive(number, answer); }, Qt::QueuedConnection);
     };
     receiver.detailed = [this](std::uint64_t number, std::shared_ptr<const Details> details) {
-        QMetaObject::invokeMethod(this, [this, number, details = std::move(details)] {
-            if (number != asked_) return;
-            details_ = details;
-            emit detailed();
-        }, Qt::QueuedConnection);
+        QMetaObject::invokeMethod(
+            this,
+            [this, number, details = std::move(details)] {
+                if (number != asked_) return;
+                details_ = details;
+                emit detailed();
+            },
+            Qt::QueuedConnection);
     };
     worker_ = std::make_unique<PredictionWorker>(data_directory_, std::move(receiver));
 }
@@ -74,7 +82,8 @@ QString Session::save(const QString& path) {
     QSaveFile file(path);
     const std::string text = to_text(project_);
     const bool written = file.open(QIODevice::WriteOnly) &&
-                         file.write(text.data(), static_cast<qint64>(text.size())) == static_cast<qint64>(text.size()) && file.commit();
+                         file.write(text.data(), static_cast<qint64>(text.size())) == static_cast<qint64>(text.size()) &&
+                         file.commit();
     if (!written) return path + ": " + file.errorString();
     path_ = path;
     history_.setClean();
@@ -151,7 +160,8 @@ void Session::duplicate_variant() {
 void Session::pin_variant(int index) {
     Project next = project_;
     next.baseline = index;
-    const QString what = index < 0 ? QString("Unpin the baseline") : "Pin " + qs(next.variants[static_cast<std::size_t>(index)].name);
+    const QString what =
+        index < 0 ? QString("Unpin the baseline") : "Pin " + qs(next.variants[static_cast<std::size_t>(index)].name);
     change(what, std::move(next));
 }
 

@@ -30,7 +30,7 @@ struct Compared {
 
 class Session : public QObject {
     Q_OBJECT
-   public:
+ public:
     explicit Session(std::string data_directory, QObject* parent = nullptr);
     ~Session() override;
 
@@ -71,14 +71,14 @@ class Session : public QObject {
     void set_recovery_file(const QString& file);
     void write_recovery() const;
 
-   signals:
-    void asked();            ///< the shown answer is stale from here on
-    void answered();         ///< a new answer, or a new error
+ signals:
+    void asked();     ///< the shown answer is stale from here on
+    void answered();  ///< a new answer, or a new error
     void detailed();
     void comparison_changed();
     void project_changed();
 
-   private:
+ private:
     void put(const Project& project);  ///< what undo and redo call
     void ask();
     void compare();

@@ -18,7 +18,9 @@ void TableModel::set(Table table) {
 
 int TableModel::rowCount(const QModelIndex& parent) const { return parent.isValid() ? 0 : static_cast<int>(table_.rows.size()); }
 
-int TableModel::columnCount(const QModelIndex& parent) const { return parent.isValid() ? 0 : static_cast<int>(table_.columns.size()); }
+int TableModel::columnCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : static_cast<int>(table_.columns.size());
+}
 
 QVariant TableModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || index.row() >= rowCount() || index.column() >= columnCount()) return {};
@@ -29,8 +31,9 @@ QVariant TableModel::data(const QModelIndex& index, int role) const {
         case Qt::DisplayRole: return cell.text;
         case Qt::ToolTipRole: return cell.tip.isEmpty() ? cell.text : cell.tip;
         case Qt::TextAlignmentRole:
-            return static_cast<int>((table_.columns[static_cast<std::size_t>(index.column())].right ? Qt::AlignRight : Qt::AlignLeft) |
-                                    Qt::AlignVCenter);
+            return static_cast<int>(
+                (table_.columns[static_cast<std::size_t>(index.column())].right ? Qt::AlignRight : Qt::AlignLeft) |
+                Qt::AlignVCenter);
         case kSortRole: return cell.sort.isValid() ? cell.sort : QVariant(cell.text);
         case kBarRole: return cell.bar;
         case kMutedRole: return cell.muted;
@@ -43,7 +46,8 @@ QVariant TableModel::headerData(int section, Qt::Orientation orientation, int ro
     const Column& column = table_.columns[static_cast<std::size_t>(section)];
     if (role == Qt::DisplayRole) return column.title;
     if (role == Qt::ToolTipRole) return column.tip.isEmpty() ? column.title : column.tip;
-    if (role == Qt::TextAlignmentRole) return static_cast<int>((column.right ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);
+    if (role == Qt::TextAlignmentRole)
+        return static_cast<int>((column.right ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);
     return {};
 }
 

@@ -14,15 +14,15 @@ namespace draftboard::gui {
 
 struct Cell {
     QString text;
-    QVariant sort;     ///< invalid: the text
+    QVariant sort;  ///< invalid: the text
     QString tip;
     bool muted = false;
-    double bar = 0;    ///< -1..1: a bar drawn in the cell; 0: none
+    double bar = 0;  ///< -1..1: a bar drawn in the cell; 0: none
 };
 
 struct Column {
     QString title;
-    QString tip;       ///< definition and unit
+    QString tip;  ///< definition and unit
     bool right = false;
 };
 
@@ -34,7 +34,7 @@ struct Table {
 
 class TableModel : public QAbstractTableModel {
     Q_OBJECT
-   public:
+ public:
     static constexpr int kSortRole = Qt::UserRole;
     static constexpr int kBarRole = Qt::UserRole + 1;
     static constexpr int kMutedRole = Qt::UserRole + 2;
@@ -50,7 +50,7 @@ class TableModel : public QAbstractTableModel {
     [[nodiscard]] QVariant data(const QModelIndex& index, int role) const override;
     [[nodiscard]] QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
 
-   private:
+ private:
     Table table_;
 };
 

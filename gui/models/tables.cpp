@@ -40,8 +40,11 @@ Table terms_table(const Answer& answer, const Answer* baseline) {
     auto terms = answer.prediction.terms;
     std::stable_sort(terms.begin(), terms.end(), [](const sim::Term& a, const sim::Term& b) { return a.ms > b.ms; });
     for (const sim::Term& term : terms) {
-        std::vector<Cell> row{text(term.name), number(term.ms, 3), {fixed(100 * term.share, 1) + " %", term.share, {}, false, 0},
-                              number(term.sigma_ms, 3), text(to_name(term.coverage))};
+        std::vector<Cell> row{text(term.name),
+                              number(term.ms, 3),
+                              {fixed(100 * term.share, 1) + " %", term.share, {}, false, 0},
+                              number(term.sigma_ms, 3),
+                              text(to_name(term.coverage))};
         if (baseline != nullptr) {
             const auto at = other.find(term.name);
             const double ms = at == other.end() ? 0 : at->second;
@@ -53,7 +56,8 @@ Table terms_table(const Answer& answer, const Answer* baseline) {
     return table;
 }
 
-std::vector<const sim::ExplainedOperation*> chosen_operations(const Details& details, const std::string& pass, const std::string& term) {
+std::vector<const sim::ExplainedOperation*> chosen_operations(const Details& details, const std::string& pass,
+                                                              const std::string& term) {
     // "collectives.wait" is about collectives; "launch" and "host" are about no operation more than another.
     const std::string wanted = term.substr(0, term.find('.'));
     const bool all = wanted.empty() || wanted == "launch" || wanted == "host" || wanted == "contention";
@@ -66,8 +70,9 @@ std::vector<const sim::ExplainedOperation*> chosen_operations(const Details& det
             if (all || name == wanted) out.push_back(&operation);
         }
     }
-    std::stable_sort(out.begin(), out.end(),
-                     [](const sim::ExplainedOperation* a, const sim::ExplainedOperation* b) { return a->total_ms > b->total_ms; });
+    std::stable_sort(out.begin(), out.end(), [](const sim::ExplainedOperation* a, const sim::ExplainedOperation* b) {
+        return a->total_ms > b->total_ms;
+    });
     return out;
 }
 
@@ -84,8 +89,9 @@ Table operations_table(const Details& details, const std::string& pass, const st
                      {"shape", "", false}};
     for (const sim::ExplainedOperation* operation : chosen_operations(details, pass, term)) {
         const double rate = operation->us > 0 ? operation->bytes / operation->us * 1e-3 : 0;
-        table.rows.push_back({text(operation->role), text(pass_of(operation->key)), number(operation->count, 0), number(operation->us, 2),
-                              number(operation->total_ms, 4), number(rate, 0), text(to_name(operation->coverage)), text(operation->shape)});
+        table.rows.push_back({text(operation->role), text(pass_of(operation->key)), number(operation->count, 0),
+                              number(operation->us, 2), number(operation->total_ms, 4), number(rate, 0),
+                              text(to_name(operation->coverage)), text(operation->shape)});
         table.rows.back()[0].tip = qs(operation->formula);
     }
     return table;
@@ -96,7 +102,9 @@ Table constants_table(const sim::Explanation& explanation) {
     table.name = "constants";
     table.columns = {{"constant", "", false}, {"value", "", true}, {"meaning", "", false}, {"source", "", false}};
     for (const sim::ExplainedConstant& constant : explanation.constants) {
-        table.rows.push_back({text(constant.name), {qs(fmt::format("{}", constant.value)), constant.value, {}, false, 0}, text(constant.meaning),
+        table.rows.push_back({text(constant.name),
+                              {qs(fmt::format("{}", constant.value)), constant.value, {}, false, 0},
+                              text(constant.meaning),
                               text(constant.source)});
     }
     return table;
@@ -105,10 +113,16 @@ Table constants_table(const sim::Explanation& explanation) {
 Table memory_table(const Answer& answer) {
     Table table;
     table.name = "memory";
-    table.columns = {{"part", "On the fullest GPU", false}, {"GiB", "2^30 bytes", true}, {"share", "Of what the engine may fill", true}, {"formula", "", false}};
+    table.columns = {{"part", "On the fullest GPU", false},
+                     {"GiB", "2^30 bytes", true},
+                     {"share", "Of what the engine may fill", true},
+                     {"formula", "", false}};
     for (const model::MemoryPart& part : answer.prediction.memory.parts) {
         const double share = part.bytes / answer.prediction.memory.usable_bytes;
-        table.rows.push_back({text(part.name), number(part.bytes / kGiB, 2), {fixed(100 * share, 1) + " %", share, {}, false, share}, text(part.formula)});
+        table.rows.push_back({text(part.name),
+                              number(part.bytes / kGiB, 2),
+                              {fixed(100 * share, 1) + " %", share, {}, false, share},
+                              text(part.formula)});
     }
     return table;
 }
@@ -197,14 +211,16 @@ Table sweep_table(const Sweep& sweep) {
 Table levers_table(const std::vector<LeverResult>& results) {
     Table table;
     table.name = "levers";
-    table.columns = {{"change", "One change alone", false},
-                     {"kind", "setting: a switch of the engine; load; hardware: another box; uncertainty: a constant at the end of its doubt", false},
-                     {"gain", "Of tokens per second", true},
-                     {"effect", "Bar: gain against the largest", false},
-                     {"tok/s", "", true},
-                     {"90 % interval", "", false},
-                     {"speed-up", "Over plain decoding", true},
-                     {"remark", "", false}};
+    table.columns = {
+        {"change", "One change alone", false},
+        {"kind", "setting: a switch of the engine; load; hardware: another box; uncertainty: a constant at the end of its doubt",
+         false},
+        {"gain", "Of tokens per second", true},
+        {"effect", "Bar: gain against the largest", false},
+        {"tok/s", "", true},
+        {"90 % interval", "", false},
+        {"speed-up", "Over plain decoding", true},
+        {"remark", "", false}};
     double largest = 0;
     for (const LeverResult& result : results) largest = std::max(largest, std::fabs(result.gain));
     for (const LeverResult& result : results) {
@@ -239,7 +255,8 @@ Table differences_table(const Session& session) {
             if (out.size() > 80) out = out.substr(0, 77) + "...";
             return out;
         };
-        table.rows.push_back({text(edit.path), text(shorten(value_at(answer->document.base, edit.path))), text(shorten(edit.value))});
+        table.rows.push_back(
+            {text(edit.path), text(shorten(value_at(answer->document.base, edit.path))), text(shorten(edit.value))});
     }
     return table;
 }

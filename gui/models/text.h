@@ -11,7 +11,9 @@
 
 namespace draftboard::gui {
 
-[[nodiscard]] inline QString qs(std::string_view text) { return QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size())); }
+[[nodiscard]] inline QString qs(std::string_view text) {
+    return QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
+}
 
 [[nodiscard]] inline QString fixed(double value, int digits) { return QString::number(value, 'f', digits); }
 /// "46.6 .. 76.6"

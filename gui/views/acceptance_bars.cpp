@@ -38,7 +38,8 @@ void AcceptanceBars::refresh() {
     const AnswerPointer answer = session_.answer();
     if (!answer || dragged_ >= 0) return;
     const model::Speculation& speculation = answer->scenario.speculation;
-    rates_ = speculation.method == model::SpeculationMethod::none ? std::vector<double>() : speculation.acceptance.positions(speculation.steps);
+    rates_ = speculation.method == model::SpeculationMethod::none ? std::vector<double>()
+                                                                  : speculation.acceptance.positions(speculation.steps);
     chosen_ = std::clamp(chosen_, 0, std::max(0, static_cast<int>(rates_.size()) - 1));
     setEnabled(!rates_.empty());
     update();
@@ -87,11 +88,20 @@ void AcceptanceBars::keyPressEvent(QKeyEvent* event) {
     const auto bar = static_cast<std::size_t>(chosen_);
     const double step = event->modifiers() & Qt::ShiftModifier ? 0.1 : 0.01;
     const auto move = [&](double by) {
-        set_rate(bar, std::clamp(std::round((rates_[bar] + by) * 1000) / 1000, 0.0, 1.0), "acceptance keys " + QString::number(gesture_));
+        set_rate(bar, std::clamp(std::round((rates_[bar] + by) * 1000) / 1000, 0.0, 1.0),
+                 "acceptance keys " + QString::number(gesture_));
     };
     switch (event->key()) {
-        case Qt::Key_Left: chosen_ = std::max(0, chosen_ - 1); ++gesture_; update(); break;
-        case Qt::Key_Right: chosen_ = std::min(static_cast<int>(rates_.size()) - 1, chosen_ + 1); ++gesture_; update(); break;
+        case Qt::Key_Left:
+            chosen_ = std::max(0, chosen_ - 1);
+            ++gesture_;
+            update();
+            break;
+        case Qt::Key_Right:
+            chosen_ = std::min(static_cast<int>(rates_.size()) - 1, chosen_ + 1);
+            ++gesture_;
+            update();
+            break;
         case Qt::Key_Up: move(step); break;
         case Qt::Key_Down: move(-step); break;
         default: QWidget::keyPressEvent(event);
@@ -115,7 +125,8 @@ void AcceptanceBars::paintEvent(QPaintEvent*) {
     }
     const double step = at.width() / static_cast<double>(rates_.size());
     for (std::size_t i = 0; i < rates_.size(); ++i) {
-        const QRectF bar(at.left() + static_cast<double>(i) * step + step * 0.14, at.bottom() - rates_[i] * at.height(), step * 0.72, rates_[i] * at.height());
+        const QRectF bar(at.left() + static_cast<double>(i) * step + step * 0.14, at.bottom() - rates_[i] * at.height(),
+                         step * 0.72, rates_[i] * at.height());
         QColor fill = isEnabled() ? t.accent : t.muted;
         if (static_cast<int>(i) != chosen_ || !hasFocus()) fill.setAlpha(190);
         painter.fillRect(bar, fill);
@@ -123,7 +134,8 @@ void AcceptanceBars::paintEvent(QPaintEvent*) {
         const QRectF above(bar.left() - step * 0.14, bar.top() - fontMetrics().height() - 1, step, fontMetrics().height());
         painter.drawText(above, Qt::AlignCenter, step > 34 ? fixed(rates_[i], 3) : fixed(rates_[i], 2).mid(1));
         painter.setPen(t.muted);
-        painter.drawText(QRectF(above.left(), at.bottom() + 1, step, fontMetrics().height()), Qt::AlignCenter, QString::number(i + 1));
+        painter.drawText(QRectF(above.left(), at.bottom() + 1, step, fontMetrics().height()), Qt::AlignCenter,
+                         QString::number(i + 1));
     }
     if (hasFocus()) {
         painter.setPen(QPen(t.accent, 1, Qt::DotLine));

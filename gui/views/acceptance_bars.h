@@ -12,14 +12,14 @@ namespace draftboard::gui {
 
 class AcceptanceBars : public QWidget {
     Q_OBJECT
-   public:
+ public:
     explicit AcceptanceBars(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] const std::vector<double>& rates() const { return rates_; }
     /// Where a rate of a bar lies, for tests.
     [[nodiscard]] QPoint point_of(std::size_t bar, double rate) const;
     [[nodiscard]] QSize sizeHint() const override;
 
-   protected:
+ protected:
     void paintEvent(QPaintEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
     void mouseMoveEvent(QMouseEvent* event) override;
@@ -27,7 +27,7 @@ class AcceptanceBars : public QWidget {
     void keyPressEvent(QKeyEvent* event) override;
     void focusInEvent(QFocusEvent* event) override;
 
-   private:
+ private:
     void refresh();
     void set_rate(std::size_t bar, double rate, const QString& gesture);
     [[nodiscard]] QRectF area() const;

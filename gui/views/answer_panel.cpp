@@ -50,7 +50,8 @@ AnswerPanel::AnswerPanel(Session& session, QWidget* parent) : QFrame(parent), se
     add_figure("tokens_per_second", "tokens per second", "All sequences together, with its 90 % interval", true);
     add_figure("speedup", "speed-up", "Over plain decoding of the same model on the same box", true);
     add_figure("acceptance_length", "acceptance length", "Mean tokens a cycle, bonus token included", false);
-    add_figure("break_even", "break-even length", "Acceptance length at which speculation begins to pay: cycle / plain step", false);
+    add_figure("break_even", "break-even length", "Acceptance length at which speculation begins to pay: cycle / plain step",
+               false);
     add_figure("cycle", "cycle", "Draft + verify + host, milliseconds", false);
     add_figure("plain", "plain decoding", "Tokens per second without speculation", false);
     add_figure("memory", "memory", "Of the fullest GPU", false);
@@ -101,7 +102,8 @@ void AnswerPanel::add_figure(const QString& name, const QString& title, const QS
     row_->layout()->addWidget(block);
 }
 
-void AnswerPanel::set_figure(const QString& name, const QString& value, const QString& below, const QString& difference, int better) {
+void AnswerPanel::set_figure(const QString& name, const QString& value, const QString& below, const QString& difference,
+                             int better) {
     const Figure& figure = figures_[name];
     figure.value->setText(value);
     figure.below->setText(below);
@@ -146,16 +148,23 @@ void AnswerPanel::refresh() {
     const AnswerPointer baseline = session_.project().baseline == session_.project().current ? nullptr : session_.baseline();
     const sim::Prediction* b = baseline ? &baseline->prediction : nullptr;
     const bool speculates = answer->scenario.speculation.method != model::SpeculationMethod::none;
-    const auto against = [&](double value, double reference) { return b == nullptr ? QString() : change_text(value, reference) + " vs pinned"; };
-    const auto sign = [&](double value, double reference) { return b == nullptr ? 0 : value > reference * 1.0005 ? 1 : value < reference * 0.9995 ? -1 : 0; };
+    const auto against = [&](double value, double reference) {
+        return b == nullptr ? QString() : change_text(value, reference) + " vs pinned";
+    };
+    const auto sign = [&](double value, double reference) {
+        return b == nullptr ? 0 : value > reference * 1.0005 ? 1 : value < reference * 0.9995 ? -1 : 0;
+    };
 
     set_figure("tokens_per_second", fixed(p.tokens_per_second.value, 1), range_text(p.tokens_per_second, 1),
-               against(p.tokens_per_second.value, b ? b->tokens_per_second.value : 0), sign(p.tokens_per_second.value, b ? b->tokens_per_second.value : 0));
-    set_figure("speedup", speculates ? fixed(p.speedup.value, 2) + " x" : "1.00 x", speculates ? range_text(p.speedup, 2) : "plain decoding",
-               against(p.speedup.value, b ? b->speedup.value : 0), sign(p.speedup.value, b ? b->speedup.value : 0));
+               against(p.tokens_per_second.value, b ? b->tokens_per_second.value : 0),
+               sign(p.tokens_per_second.value, b ? b->tokens_per_second.value : 0));
+    set_figure("speedup", speculates ? fixed(p.speedup.value, 2) + " x" : "1.00 x",
+               speculates ? range_text(p.speedup, 2) : "plain decoding", against(p.speedup.value, b ? b->speedup.value : 0),
+               sign(p.speedup.value, b ? b->speedup.value : 0));
     colour(figures_["speedup"].value, !speculates ? theme().text : p.speedup.value >= 1 ? theme().good : theme().bad);
     set_figure("acceptance_length", fixed(p.acceptance_length.value, 2), range_text(p.acceptance_length, 2),
-               against(p.acceptance_length.value, b ? b->acceptance_length.value : 0), sign(p.acceptance_length.value, b ? b->acceptance_length.value : 0));
+               against(p.acceptance_length.value, b ? b->acceptance_length.value : 0),
+               sign(p.acceptance_length.value, b ? b->acceptance_length.value : 0));
     set_figure("break_even", fixed(p.break_even_acceptance_length, 2), "tokens a cycle",
                against(p.break_even_acceptance_length, b ? b->break_even_acceptance_length : 0),
                -sign(p.break_even_acceptance_length, b ? b->break_even_acceptance_length : 0));
@@ -173,14 +182,17 @@ void AnswerPanel::refresh() {
     verdict_->setText(qs(p.memory.fits ? p.verdict : p.memory.verdict));
     verdict_->setToolTip(qs(p.memory.verdict));
     colour(verdict_, !p.memory.fits || (speculates && p.speedup.value < 1) ? theme().bad : theme().text);
-    coverage_->setText("Coverage: " + qs(to_name(p.coverage)) + "    kernels: " + qs(answer->kernels) + "    collectives: " + qs(answer->collectives));
+    coverage_->setText("Coverage: " + qs(to_name(p.coverage)) + "    kernels: " + qs(answer->kernels) +
+                       "    collectives: " + qs(answer->collectives));
     coverage_->setToolTip("How far the answer is from a measurement; of the parts that carry a tenth of the time, the worst.");
     colour(coverage_, theme().of(p.coverage));
     QString warnings;
     for (const std::string& warning : p.warnings) warnings += (warnings.isEmpty() ? "" : "\n") + qs(warning);
     warnings_->setToolTip(warnings);
-    const QString first = p.warnings.empty() ? QString()
-                                          : QString::number(p.warnings.size()) + (p.warnings.size() == 1 ? " warning: " : " warnings: ") + qs(p.warnings.front());
+    const QString first = p.warnings.empty()
+                              ? QString()
+                              : QString::number(p.warnings.size()) + (p.warnings.size() == 1 ? " warning: " : " warnings: ") +
+                                    qs(p.warnings.front());
     warning_text_ = first;
     elide_warnings();
     colour(warnings_, theme().warn);

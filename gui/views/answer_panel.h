@@ -15,17 +15,17 @@ namespace draftboard::gui {
 
 class AnswerPanel : public QFrame {
     Q_OBJECT
-   public:
+ public:
     explicit AnswerPanel(Session& session, QWidget* parent = nullptr);
 
     /// Text of a figure: "tokens_per_second", "speedup", ...; for tests.
     [[nodiscard]] QString figure(const QString& name) const;
 
-   protected:
+ protected:
     void resizeEvent(QResizeEvent* event) override;
     void changeEvent(QEvent* event) override;
 
-   private:
+ private:
     void refresh();
     void elide_warnings();
     void show_stale(bool stale);

@@ -27,8 +27,8 @@
 #include "gui/views/theme.h"
 #include "model/data_library.h"
 #include "model/fabric_tree.h"
-#include "model/link_defaults.h"
 #include "model/import/import_machine.h"
+#include "model/link_defaults.h"
 
 namespace draftboard::gui {
 
@@ -38,10 +38,12 @@ using model::NodeKind;
 
 QString link_text(const model::Machine& machine, int index) {
     const model::MachineLink& link = machine.links[static_cast<std::size_t>(index)];
-    QString text = qs(machine.nodes[static_cast<std::size_t>(link.a)].id) + " - " + qs(machine.nodes[static_cast<std::size_t>(link.b)].id) + ": ";
+    QString text = qs(machine.nodes[static_cast<std::size_t>(link.a)].id) + " - " +
+                   qs(machine.nodes[static_cast<std::size_t>(link.b)].id) + ": ";
     text += qs(to_name(link.kind));
     if (link.generation > 0) text += " Gen" + QString::number(link.generation) + " x" + QString::number(link.width);
-    text += ", " + fixed(link.forward.write_gb_s, 1) + " GB/s write, " + fixed(link.forward.read_gb_s, 1) + " read, " + fixed(link.latency_ns, 0) + " ns";
+    text += ", " + fixed(link.forward.write_gb_s, 1) + " GB/s write, " + fixed(link.forward.read_gb_s, 1) + " read, " +
+            fixed(link.latency_ns, 0) + " ns";
     return text;
 }
 
@@ -52,7 +54,8 @@ QColor load_colour(double load) {
     const QColor low = t.dark ? QColor(0x3d6f9e) : QColor(0x9cc9e8);
     const QColor high = t.dark ? QColor(0xff7f3f) : QColor(0xb83a00);
     const double x = std::clamp(load, 0.0, 1.0);
-    return QColor::fromRgbF(static_cast<float>(low.redF() + (high.redF() - low.redF()) * x), static_cast<float>(low.greenF() + (high.greenF() - low.greenF()) * x),
+    return QColor::fromRgbF(static_cast<float>(low.redF() + (high.redF() - low.redF()) * x),
+                            static_cast<float>(low.greenF() + (high.greenF() - low.greenF()) * x),
                             static_cast<float>(low.blueF() + (high.blueF() - low.blueF()) * x));
 }
 
@@ -155,7 +158,9 @@ void BoxWidget::mouseReleaseEvent(QMouseEvent* event) {
 }
 
 void BoxWidget::keyPressEvent(QKeyEvent* event) {
-    const int step = event->key() == Qt::Key_Right || event->key() == Qt::Key_Down ? 1 : event->key() == Qt::Key_Left || event->key() == Qt::Key_Up ? -1 : 0;
+    const int step = event->key() == Qt::Key_Right || event->key() == Qt::Key_Down ? 1
+                     : event->key() == Qt::Key_Left || event->key() == Qt::Key_Up  ? -1
+                                                                                   : 0;
     if (step == 0 || machine_.nodes.empty()) return QWidget::keyPressEvent(event);
     // Left and right walk over nodes, up and down over links.
     const bool links = event->key() == Qt::Key_Down || event->key() == Qt::Key_Up;
@@ -171,8 +176,11 @@ bool BoxWidget::event(QEvent* event) {
         const Choice hit = at(help->pos());
         QString text;
         if (hit.kind == Kind::link) {
-            text = link_text(machine_, hit.index) + "\n" + fixed(100 * (static_cast<std::size_t>(hit.index) < load_.size() ? load_[static_cast<std::size_t>(hit.index)] : 0), 0) +
-                   " % used\n" + qs(machine_.links[static_cast<std::size_t>(hit.index)].source);
+            text =
+                link_text(machine_, hit.index) + "\n" +
+                fixed(100 * (static_cast<std::size_t>(hit.index) < load_.size() ? load_[static_cast<std::size_t>(hit.index)] : 0),
+                      0) +
+                " % used\n" + qs(machine_.links[static_cast<std::size_t>(hit.index)].source);
         } else if (hit.kind == Kind::node) {
             const model::MachineNode& node = machine_.nodes[static_cast<std::size_t>(hit.index)];
             text = qs(node.id) + ", " + qs(to_name(node.kind)) + (node.bus_id.empty() ? "" : "\n" + qs(node.bus_id));
@@ -201,8 +209,10 @@ void BoxWidget::paintEvent(QPaintEvent*) {
         const QPointF a = centre(link.a);
         const QPointF b = centre(link.b);
         QPainterPath path(a);
-        if (of.kind == model::LinkKind::nvlink && std::abs(a.y() - b.y()) < 4) path.quadTo((a + b) / 2 + QPointF(0, 40 + std::abs(a.x() - b.x()) * 0.1), b);
-        else path.lineTo(b);
+        if (of.kind == model::LinkKind::nvlink && std::abs(a.y() - b.y()) < 4)
+            path.quadTo((a + b) / 2 + QPointF(0, 40 + std::abs(a.x() - b.x()) * 0.1), b);
+        else
+            path.lineTo(b);
         if (chosen_ == Choice{Kind::link, link.link}) {
             painter.setPen(QPen(t.accent, wide + 5));
             painter.drawPath(path);
@@ -216,12 +226,15 @@ void BoxWidget::paintEvent(QPaintEvent*) {
         const model::MachineLink& of = machine_.links[static_cast<std::size_t>(link.link)];
         const double load = static_cast<std::size_t>(link.link) < load_.size() ? load_[static_cast<std::size_t>(link.link)] : 0;
         if (of.kind != model::LinkKind::pcie && of.kind != model::LinkKind::inter_socket) continue;
-        QString text = of.kind == model::LinkKind::pcie ? "Gen" + QString::number(of.generation) + " x" + QString::number(of.width) : fixed(of.forward.write_gb_s, 0) + " GB/s";
+        QString text = of.kind == model::LinkKind::pcie
+                           ? "Gen" + QString::number(of.generation) + " x" + QString::number(of.width)
+                           : fixed(of.forward.write_gb_s, 0) + " GB/s";
         if (load > 0.005) text += "\n" + fixed(100 * load, 0) + " %";
         const double wide = fontMetrics().horizontalAdvance("Gen5 x16") + 6;
         if (of.kind == model::LinkKind::pcie && wide > column * 0.98) continue;
         const QPointF middle = (centre(link.a) + centre(link.b)) / 2;
-        const QRectF box(middle.x() - wide / 2, middle.y() - fontMetrics().height() * (load > 0.005 ? 1.0 : 0.5), wide, fontMetrics().height() * (load > 0.005 ? 2.0 : 1.0));
+        const QRectF box(middle.x() - wide / 2, middle.y() - fontMetrics().height() * (load > 0.005 ? 1.0 : 0.5), wide,
+                         fontMetrics().height() * (load > 0.005 ? 2.0 : 1.0));
         QColor back = t.base;
         back.setAlpha(215);
         painter.fillRect(box, back);
@@ -232,17 +245,21 @@ void BoxWidget::paintEvent(QPaintEvent*) {
         const model::MachineNode& node = machine_.nodes[i];
         const QRectF box = node_rect(static_cast<int>(i));
         const bool gpu = node.kind == NodeKind::gpu;
-        QColor fill = gpu ? t.of(sim::TermKind::attention) : node.kind == NodeKind::pcie_switch || node.kind == NodeKind::nvswitch ? t.of(sim::TermKind::latency) : t.raised;
+        QColor fill = gpu                                                                     ? t.of(sim::TermKind::attention)
+                      : node.kind == NodeKind::pcie_switch || node.kind == NodeKind::nvswitch ? t.of(sim::TermKind::latency)
+                                                                                              : t.raised;
         if (gpu || fill != t.raised) fill.setAlpha(t.dark ? 120 : 75);
         painter.setBrush(fill);
-        painter.setPen(QPen(chosen_ == Choice{Kind::node, static_cast<int>(i)} ? t.accent : t.border, chosen_ == Choice{Kind::node, static_cast<int>(i)} ? 2.5 : 1));
+        painter.setPen(QPen(chosen_ == Choice{Kind::node, static_cast<int>(i)} ? t.accent : t.border,
+                            chosen_ == Choice{Kind::node, static_cast<int>(i)} ? 2.5 : 1));
         QColor solid = t.base;
         painter.setBrush(solid);
         painter.drawRoundedRect(box, 4, 4);
         painter.setBrush(fill);
         painter.drawRoundedRect(box, 4, 4);
         painter.setPen(t.text);
-        painter.drawText(box, Qt::AlignCenter, fontMetrics().elidedText(qs(node.id), Qt::ElideRight, static_cast<int>(box.width()) - 4));
+        painter.drawText(box, Qt::AlignCenter,
+                         fontMetrics().elidedText(qs(node.id), Qt::ElideRight, static_cast<int>(box.width()) - 4));
     }
     painter.setOpacity(1);
     if (dragged_ >= 0) {
@@ -315,7 +332,8 @@ BoxPage::BoxPage(Session& session, QWidget* parent) : Page(session, "box", "Box"
     connect(time_, &QSlider::valueChanged, this, [this] { show_load(); });
     connect(widget_, &BoxWidget::chosen_changed, this, [this] { show_choice(); });
     connect(widget_, &BoxWidget::moved, this, [this](int gpu, int target) {
-        if (const AnswerPointer answer = session_.answer()) apply("Move a GPU", with_moved_gpu(answer->scenario.machine, gpu, target));
+        if (const AnswerPointer answer = session_.answer())
+            apply("Move a GPU", with_moved_gpu(answer->scenario.machine, gpu, target));
     });
     show_choice();
 }
@@ -332,7 +350,8 @@ void BoxPage::mark_stale(bool stale) {
 void BoxPage::set_time(qint64 picoseconds) {
     const auto details = session_.details();
     if (!details || peak_->isChecked()) return;
-    time_->setValue(static_cast<int>(10000.0 * static_cast<double>(picoseconds) / static_cast<double>(std::max<sim::Time>(1, details->timeline.total))));
+    time_->setValue(static_cast<int>(10000.0 * static_cast<double>(picoseconds) /
+                                     static_cast<double>(std::max<sim::Time>(1, details->timeline.total))));
 }
 
 void BoxPage::show_load() {
@@ -369,10 +388,12 @@ void BoxPage::show_choice() {
     QString text = "Choose a link to edit it, a port or switch to hang a switch below it; drag a GPU to move it.";
     bool link = false;
     bool parent = false;
-    if (answer && chosen.kind == BoxWidget::Kind::link && chosen.index < static_cast<int>(answer->scenario.machine.links.size())) {
+    if (answer && chosen.kind == BoxWidget::Kind::link &&
+        chosen.index < static_cast<int>(answer->scenario.machine.links.size())) {
         text = link_text(answer->scenario.machine, chosen.index);
         link = answer->scenario.machine.links[static_cast<std::size_t>(chosen.index)].kind == model::LinkKind::pcie;
-    } else if (answer && chosen.kind == BoxWidget::Kind::node && chosen.index < static_cast<int>(answer->scenario.machine.nodes.size())) {
+    } else if (answer && chosen.kind == BoxWidget::Kind::node &&
+               chosen.index < static_cast<int>(answer->scenario.machine.nodes.size())) {
         const model::MachineNode& node = answer->scenario.machine.nodes[static_cast<std::size_t>(chosen.index)];
         text = qs(node.id) + ": " + qs(to_name(node.kind));
         parent = node.kind == NodeKind::root_port || node.kind == NodeKind::pcie_switch;
@@ -481,14 +502,17 @@ void BoxPage::paste() {
     connect(buttons, &QDialogButtonBox::rejected, &dialog, &QDialog::reject);
     connect(buttons, &QDialogButtonBox::accepted, &dialog, [&] {
         const QString failed = import_text(text->toPlainText(), "pasted");
-        if (failed.isEmpty()) dialog.accept();
-        else why->setText(failed);
+        if (failed.isEmpty())
+            dialog.accept();
+        else
+            why->setText(failed);
     });
     dialog.exec();
 }
 
 void BoxPage::open_file() {
-    const QString path = QFileDialog::getOpenFileName(this, "Open a topology", {}, "Topologies (*.txt *.xml *.log);;All files (*)");
+    const QString path =
+        QFileDialog::getOpenFileName(this, "Open a topology", {}, "Topologies (*.txt *.xml *.log);;All files (*)");
     if (path.isEmpty()) return;
     auto text = model::read_file(path.toStdString());
     if (!text) {
@@ -504,14 +528,17 @@ std::vector<Table> BoxPage::tables() const {
     if (!answer) return {};
     Table table;
     table.name = "links";
-    table.columns = {{"from", "", false}, {"to", "", false}, {"kind", "", false}, {"generation", "", true}, {"width", "", true}, {"write GB/s", "", true},
-                     {"read GB/s", "", true}, {"latency ns", "", true}, {"source", "", false}};
+    table.columns = {{"from", "", false},      {"to", "", false},        {"kind", "", false},
+                     {"generation", "", true}, {"width", "", true},      {"write GB/s", "", true},
+                     {"read GB/s", "", true},  {"latency ns", "", true}, {"source", "", false}};
     const model::Machine& machine = answer->scenario.machine;
     for (const model::MachineLink& link : machine.links) {
         const auto cell = [](const QString& text) { return Cell{text, {}, {}, false, 0}; };
-        table.rows.push_back({cell(qs(machine.nodes[static_cast<std::size_t>(link.a)].id)), cell(qs(machine.nodes[static_cast<std::size_t>(link.b)].id)),
-                              cell(qs(to_name(link.kind))), cell(QString::number(link.generation)), cell(QString::number(link.width)),
-                              cell(fixed(link.forward.write_gb_s, 2)), cell(fixed(link.forward.read_gb_s, 2)), cell(fixed(link.latency_ns, 0)), cell(qs(link.source))});
+        table.rows.push_back({cell(qs(machine.nodes[static_cast<std::size_t>(link.a)].id)),
+                              cell(qs(machine.nodes[static_cast<std::size_t>(link.b)].id)), cell(qs(to_name(link.kind))),
+                              cell(QString::number(link.generation)), cell(QString::number(link.width)),
+                              cell(fixed(link.forward.write_gb_s, 2)), cell(fixed(link.forward.read_gb_s, 2)),
+                              cell(fixed(link.latency_ns, 0)), cell(qs(link.source))});
     }
     return {table};
 }

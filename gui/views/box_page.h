@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The box as a tree: sockets, root ports, switches, GPUs, links as thick as they are wide and coloured by what the simulation sends
-// over them, at the time chosen on the timeline or as the peak of the cycle. Links and GPUs can be edited, and a whole box
+// The box as a tree: sockets, root ports, switches, GPUs, links as thick as they are wide and coloured by what the simulation
+// sends over them, at the time chosen on the timeline or as the peak of the cycle. Links and GPUs can be edited, and a whole box
 // comes from what tools print: pasted, opened, or dropped.
 
 #include <optional>
@@ -18,7 +18,7 @@ namespace draftboard::gui {
 
 class BoxWidget : public QWidget {
     Q_OBJECT
-   public:
+ public:
     enum class Kind { nothing, node, link };
     struct Choice {
         Kind kind = Kind::nothing;
@@ -35,11 +35,11 @@ class BoxWidget : public QWidget {
     [[nodiscard]] QPointF link_middle(int link) const;
     [[nodiscard]] QSize minimumSizeHint() const override { return {360, 240}; }
 
-   signals:
+ signals:
     void chosen_changed();
     void moved(int gpu, int parent);  ///< a GPU dropped on a port or switch
 
-   protected:
+ protected:
     void paintEvent(QPaintEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
     void mouseMoveEvent(QMouseEvent* event) override;
@@ -47,7 +47,7 @@ class BoxWidget : public QWidget {
     void keyPressEvent(QKeyEvent* event) override;
     bool event(QEvent* event) override;
 
-   private:
+ private:
     [[nodiscard]] Choice at(QPointF point) const;
     [[nodiscard]] QPointF centre(int node) const;
 
@@ -62,7 +62,7 @@ class BoxWidget : public QWidget {
 
 class BoxPage : public Page {
     Q_OBJECT
-   public:
+ public:
     explicit BoxPage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] QWidget* picture() override { return widget_; }
     [[nodiscard]] std::vector<Table> tables() const override;
@@ -73,11 +73,11 @@ class BoxPage : public Page {
     void paste();
     void open_file();
 
-   protected:
+ protected:
     void refresh() override;
     void mark_stale(bool stale) override;
 
-   private:
+ private:
     void show_load();
     void apply(const QString& what, const model::Expected<model::Machine>& machine);
     void edit_chosen();

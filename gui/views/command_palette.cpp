@@ -14,7 +14,8 @@ bool words_match(const QString& text, const QString& wanted) {
     return std::all_of(words.begin(), words.end(), [&](const QString& word) { return text.contains(word, Qt::CaseInsensitive); });
 }
 
-CommandPalette::CommandPalette(std::vector<PaletteEntry> entries, QWidget* parent) : QDialog(parent), entries_(std::move(entries)) {
+CommandPalette::CommandPalette(std::vector<PaletteEntry> entries, QWidget* parent)
+    : QDialog(parent), entries_(std::move(entries)) {
     setObjectName("palette");
     setWindowTitle("Commands");
     resize(560, 420);

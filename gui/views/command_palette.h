@@ -19,13 +19,13 @@ struct PaletteEntry {
 
 class CommandPalette : public QDialog {
     Q_OBJECT
-   public:
+ public:
     CommandPalette(std::vector<PaletteEntry> entries, QWidget* parent);
 
-   protected:
+ protected:
     bool eventFilter(QObject* watched, QEvent* event) override;
 
-   private:
+ private:
     void filter(const QString& text);
     void run();
 

@@ -22,7 +22,7 @@ namespace draftboard::gui {
 
 class CurvesPage : public Page {
     Q_OBJECT
-   public:
+ public:
     explicit CurvesPage(Session& session, QWidget* parent = nullptr);
     /// Sweeps the knob of this path ("pareto": total against per-user rates), with `y` both; false: no such knob.
     bool choose(const QString& x, const QString& y);
@@ -32,10 +32,10 @@ class CurvesPage : public Page {
     [[nodiscard]] const std::optional<Sweep>& result() const { return sweep_; }
     [[nodiscard]] QString remark() const;
 
-   protected:
+ protected:
     void refresh() override;
 
-   private:
+ private:
     enum class Quantity { rate, speedup, cycle, per_user };
     void start();
     void draw();
@@ -49,10 +49,10 @@ class CurvesPage : public Page {
     [[nodiscard]] Quantity quantity() const;
     [[nodiscard]] model::Interval value_of(const SweepPoint& point) const;
 
-    QTimer soon_;        ///< a sweep begins when the knobs rest
+    QTimer soon_;  ///< a sweep begins when the knobs rest
     BackgroundTask task_;
     std::optional<Sweep> sweep_;
-    Variant swept_;      ///< what the sweep is of
+    Variant swept_;  ///< what the sweep is of
     QString swept_axes_;
     TableModel model_;
     QComboBox* x_ = nullptr;

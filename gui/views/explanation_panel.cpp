@@ -64,7 +64,8 @@ void ExplanationPanel::refresh() {
     const auto details = session_.details();
     if (!details) return;
     model_.set(operations_table(*details, pass_, term_));
-    title_->setText(term_.empty() && pass_.empty() ? "All operations" : "Operations of " + qs(pass_) + (term_.empty() ? "" : "." + qs(term_)));
+    title_->setText(term_.empty() && pass_.empty() ? "All operations"
+                                                   : "Operations of " + qs(pass_) + (term_.empty() ? "" : "." + qs(term_)));
     int wanted = model_.rowCount() > 0 ? 0 : -1;
     if (!key_.empty()) {
         // Equal operations of different layers are one row: the role and pass find it.
@@ -95,12 +96,15 @@ void ExplanationPanel::describe(int row) {
     if (row >= static_cast<int>(chosen.size())) return;
     const sim::ExplainedOperation& operation = *chosen[static_cast<std::size_t>(row)];
     const auto line = [](const QString& name, const QString& value) {
-        return "<tr><td style='color:" + theme().muted.name() + "; padding-right:10px'>" + name + "</td><td>" + value.toHtmlEscaped() + "</td></tr>";
+        return "<tr><td style='color:" + theme().muted.name() + "; padding-right:10px'>" + name + "</td><td>" +
+               value.toHtmlEscaped() + "</td></tr>";
     };
     QString html = "<b>" + qs(operation.key).toHtmlEscaped() + "</b><table cellspacing='0' cellpadding='1'>";
     html += line("formula", qs(operation.formula));
-    html += line("inputs", qs(operation.shape) + "; " + QString::number(operation.bytes, 'g', 5) + " bytes, " + QString::number(operation.flops, 'g', 5) + " flops");
-    html += line("time", fixed(operation.us, 3) + " us, " + QString::number(operation.count) + " of them in the pass: " + fixed(operation.total_ms, 4) + " ms");
+    html += line("inputs", qs(operation.shape) + "; " + QString::number(operation.bytes, 'g', 5) + " bytes, " +
+                               QString::number(operation.flops, 'g', 5) + " flops");
+    html += line("time", fixed(operation.us, 3) + " us, " + QString::number(operation.count) +
+                             " of them in the pass: " + fixed(operation.total_ms, 4) + " ms");
     html += line("doubt", fixed(100 * operation.relative_uncertainty, 0) + " % (one standard deviation)");
     html += line("coverage", qs(to_name(operation.coverage)));
     html += line("source", qs(operation.source));

@@ -16,7 +16,7 @@ namespace draftboard::gui {
 
 class ExplanationPanel : public QWidget {
     Q_OBJECT
-   public:
+ public:
     explicit ExplanationPanel(Session& session, QWidget* parent = nullptr);
     void show_term(const QString& pass, const QString& term);
     /// The operation of this key, among all of its pass.
@@ -24,7 +24,7 @@ class ExplanationPanel : public QWidget {
     [[nodiscard]] const Table& table() const { return model_.table(); }
     [[nodiscard]] QString text() const;
 
-   private:
+ private:
     void refresh();
     void describe(int row);
 

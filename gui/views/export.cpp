@@ -77,8 +77,10 @@ QByteArray png_of(QWidget& widget) {
     image.setDevicePixelRatio(kPngScale);
     {
         QPainter painter(&image);
-        if (auto* plot = qobject_cast<QCustomPlot*>(&widget)) painter.drawPixmap(0, 0, plot->toPixmap(widget.width(), widget.height(), kPngScale));
-        else draw(widget, painter);
+        if (auto* plot = qobject_cast<QCustomPlot*>(&widget))
+            painter.drawPixmap(0, 0, plot->toPixmap(widget.width(), widget.height(), kPngScale));
+        else
+            draw(widget, painter);
     }
     QByteArray bytes;
     QBuffer buffer(&bytes);
@@ -95,11 +97,13 @@ QString write_bytes(const QString& path, const QByteArray& bytes) {
 
 QString html_table(const Table& table) {
     QString html = "<table><tr>";
-    for (const Column& column : table.columns) html += (column.right ? "<th class='r'>" : "<th>") + column.title.toHtmlEscaped() + "</th>";
+    for (const Column& column : table.columns)
+        html += (column.right ? "<th class='r'>" : "<th>") + column.title.toHtmlEscaped() + "</th>";
     html += "</tr>\n";
     for (const auto& row : table.rows) {
         html += "<tr>";
-        for (std::size_t i = 0; i < row.size(); ++i) html += (table.columns[i].right ? "<td class='r'>" : "<td>") + row[i].text.toHtmlEscaped() + "</td>";
+        for (std::size_t i = 0; i < row.size(); ++i)
+            html += (table.columns[i].right ? "<td class='r'>" : "<td>") + row[i].text.toHtmlEscaped() + "</td>";
         html += "</tr>\n";
     }
     return html + "</table>\n";
@@ -130,30 +134,41 @@ QString html_report(const Session& session, QWidget& waterfall) {
     const AnswerPointer answer = session.answer();
     if (!answer) return {};
     const sim::Prediction& p = answer->prediction;
-    QString html = "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>" + qs(answer->variant.name).toHtmlEscaped() + "</title><style>\n"
-                   ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em}\n"
-                   "table{border-collapse:collapse;margin:.5em 0 1.5em;font-size:14px}td,th{padding:3px 12px 3px 0;text-align:left;border-bottom:1px solid #8884}"
-                   ".r{text-align:right}svg{max-width:100%;height:auto}code{font-size:13px;overflow-wrap:anywhere}.big{font-size:2em;font-weight:600}\n</style></head><body>\n";
-    html += "<h1>" + qs(answer->variant.name).toHtmlEscaped() + "</h1><p>" + qs(answer->scenario.architecture.name).toHtmlEscaped() + " on " +
-            qs(answer->scenario.machine.name).toHtmlEscaped() + ", " + qs(answer->scenario.layout.name()).toHtmlEscaped() + ", " +
-            QString::number(answer->scenario.workload.concurrency) + " sequence(s), " + QString::number(answer->scenario.workload.context_tokens) + " tokens of context</p>\n";
-    html += "<p class='big'>" + fixed(p.tokens_per_second.value, 1) + " tok/s</p><p>90 % interval " + range_text(p.tokens_per_second, 1) + "; speed-up " +
-            fixed(p.speedup.value, 2) + " (" + range_text(p.speedup, 2) + ") over plain decoding at " + fixed(p.plain_tokens_per_second.value, 1) +
-            "; acceptance length " + fixed(p.acceptance_length.value, 2) + ", break-even " + fixed(p.break_even_acceptance_length, 2) + ".</p>\n";
+    QString html =
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>" + qs(answer->variant.name).toHtmlEscaped() +
+        "</title><style>\n"
+        ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em}\n"
+        "table{border-collapse:collapse;margin:.5em 0 1.5em;font-size:14px}td,th{padding:3px 12px 3px "
+        "0;text-align:left;border-bottom:1px solid #8884}"
+        ".r{text-align:right}svg{max-width:100%;height:auto}code{font-size:13px;overflow-wrap:anywhere}.big{font-size:2em;font-"
+        "weight:600}\n</style></head><body>\n";
+    html += "<h1>" + qs(answer->variant.name).toHtmlEscaped() + "</h1><p>" +
+            qs(answer->scenario.architecture.name).toHtmlEscaped() + " on " + qs(answer->scenario.machine.name).toHtmlEscaped() +
+            ", " + qs(answer->scenario.layout.name()).toHtmlEscaped() + ", " +
+            QString::number(answer->scenario.workload.concurrency) + " sequence(s), " +
+            QString::number(answer->scenario.workload.context_tokens) + " tokens of context</p>\n";
+    html += "<p class='big'>" + fixed(p.tokens_per_second.value, 1) + " tok/s</p><p>90 % interval " +
+            range_text(p.tokens_per_second, 1) + "; speed-up " + fixed(p.speedup.value, 2) + " (" + range_text(p.speedup, 2) +
+            ") over plain decoding at " + fixed(p.plain_tokens_per_second.value, 1) + "; acceptance length " +
+            fixed(p.acceptance_length.value, 2) + ", break-even " + fixed(p.break_even_acceptance_length, 2) + ".</p>\n";
     html += "<p><b>" + qs(p.verdict).toHtmlEscaped() + "</b></p>\n<h2>Where the time goes</h2>\n";
     QString svg = QString::fromUtf8(svg_of(waterfall));
     html += svg.mid(svg.indexOf("<svg")) + "\n" + html_table(terms_table(*answer, session.baseline().get()));
     if (session.project().variants.size() > 1) html += "<h2>Scenarios</h2>\n" + html_table(variants_table(session));
-    html += "<h2>Memory of the fullest GPU</h2><p>" + qs(p.memory.verdict).toHtmlEscaped() + "</p>\n" + html_table(memory_table(*answer));
-    html += "<h2>What differs from " + qs(answer->variant.base).toHtmlEscaped() + "</h2>\n" + html_table(differences_table(session));
+    html += "<h2>Memory of the fullest GPU</h2><p>" + qs(p.memory.verdict).toHtmlEscaped() + "</p>\n" +
+            html_table(memory_table(*answer));
+    html +=
+        "<h2>What differs from " + qs(answer->variant.base).toHtmlEscaped() + "</h2>\n" + html_table(differences_table(session));
     if (!p.warnings.empty()) {
         html += "<h2>Warnings</h2><ul>";
         for (const std::string& warning : p.warnings) html += "<li>" + qs(warning).toHtmlEscaped() + "</li>";
         html += "</ul>\n";
     }
-    html += "<h2>Where this comes from</h2><p>Coverage: " + qs(to_name(p.coverage)) + ". Kernels: " + qs(answer->kernels).toHtmlEscaped() + "; collectives: " +
-            qs(answer->collectives).toHtmlEscaped() + ". Draftboard " + qs(sim::kVersion) + ", revision " + qs(sim::kRevision) + "; scenario digest " +
-            qs(answer->scenario.digest) + ".</p><p><code>" + qs(command_line(answer->variant)).toHtmlEscaped() + "</code></p></body></html>\n";
+    html += "<h2>Where this comes from</h2><p>Coverage: " + qs(to_name(p.coverage)) +
+            ". Kernels: " + qs(answer->kernels).toHtmlEscaped() + "; collectives: " + qs(answer->collectives).toHtmlEscaped() +
+            ". Draftboard " + qs(sim::kVersion) + ", revision " + qs(sim::kRevision) + "; scenario digest " +
+            qs(answer->scenario.digest) + ".</p><p><code>" + qs(command_line(answer->variant)).toHtmlEscaped() +
+            "</code></p></body></html>\n";
     return html;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What leaves the window: a page's picture as PNG, SVG or PDF, its tables as CSV or TSV, and the whole answer as one HTML page that
-// fetches nothing. Files are replaced in one step, so a failed write leaves what was there.
+// What leaves the window: a page's picture as PNG, SVG or PDF, its tables as CSV or TSV, and the whole answer as one HTML page
+// that fetches nothing. Files are replaced in one step, so a failed write leaves what was there.
 
 #include <QString>
 

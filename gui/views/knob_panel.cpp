@@ -13,6 +13,7 @@
 #include <QMenu>
 #include <QScrollArea>
 #include <QSlider>
+#include <QTimer>
 #include <QToolButton>
 #include <QVBoxLayout>
 #include <QWheelEvent>
@@ -31,10 +32,11 @@ constexpr int kSliderSteps = 1000;
 
 /// The wheel scrolls the panel and turns no knob in passing.
 class WheelGuard : public QObject {
-   public:
+ public:
     using QObject::QObject;
     bool eventFilter(QObject* watched, QEvent* event) override {
-        if (event->type() != QEvent::Wheel || qobject_cast<QWidget*>(watched)->hasFocus()) return QObject::eventFilter(watched, event);
+        if (event->type() != QEvent::Wheel || qobject_cast<QWidget*>(watched)->hasFocus())
+            return QObject::eventFilter(watched, event);
         event->ignore();
         return true;
     }
@@ -90,7 +92,8 @@ KnobRow::KnobRow(const Knob& knob, Session& session, QWidget* parent) : QWidget(
     connect(reset_, &QToolButton::clicked, this, [this] { reset(); });
     row->addWidget(reset_);
     column->addWidget(line);
-    for (QWidget* editor : {static_cast<QWidget*>(slider_), static_cast<QWidget*>(number_), static_cast<QWidget*>(choice_), static_cast<QWidget*>(toggle_)}) {
+    for (QWidget* editor : {static_cast<QWidget*>(slider_), static_cast<QWidget*>(number_), static_cast<QWidget*>(choice_),
+                            static_cast<QWidget*>(toggle_)}) {
         if (editor == nullptr) continue;
         editor->setAccessibleName(qs(knob.label));
         editor->setToolTip(title_->toolTip());
@@ -134,21 +137,39 @@ void KnobRow::build_numeric(QWidget* line) {
     });
     connect(number_, &QDoubleSpinBox::valueChanged, this, [this](double value) {
         if (filling_) return;
-        send(knob_.whole() ? model::Json(static_cast<std::int64_t>(std::llround(value))) : model::Json(value), qs(knob_.path) + " number");
+        send(knob_.whole() ? model::Json(static_cast<std::int64_t>(std::llround(value))) : model::Json(value),
+             qs(knob_.path) + " number");
     });
 }
 
 void KnobRow::send(const model::Json& value, const QString& gesture) {
-    if (!filling_) session_.set_knob(knob_, value, gesture);
+    if (filling_) return;
+    shown_.reset();
+    reset_->setEnabled(true);
+    session_.set_knob(knob_, value, gesture);
+}
+
+void KnobRow::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    shown_.reset();  // the source is cut to the width
+}
+
+void KnobRow::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange) shown_.reset();
 }
 
 void KnobRow::reset() { session_.reset("Reset " + qs(knob_.label), reset_path(knob_)); }
 
 void KnobRow::refresh(const Answer& answer) {
+    // Fifty rows, of which one answer changes a few: the others keep what they show.
     const KnobState state = knob_state(knob_, answer);
+    if (shown_ == state) return;
+    shown_ = state;
     filling_ = true;
     const double value = state.value.is_number() ? state.value.get<double>() : knob_.low;
-    if (slider_ != nullptr && !slider_->isSliderDown()) slider_->setValue(static_cast<int>(std::lround(knob_.position_of(value) * kSliderSteps)));
+    if (slider_ != nullptr && !slider_->isSliderDown())
+        slider_->setValue(static_cast<int>(std::lround(knob_.position_of(value) * kSliderSteps)));
     if (number_ != nullptr && !(slider_->isSliderDown())) number_->setValue(value);
     if (toggle_ != nullptr) toggle_->setChecked(state.value.is_boolean() && state.value.get<bool>());
     if (choice_ != nullptr) {
@@ -168,15 +189,16 @@ void KnobRow::refresh(const Answer& answer) {
     setEnabled(state.applies);
     const QString source = state.applies ? qs(state.source) : "no effect here";
     source_->setToolTip(qs(state.source));
-    source_->setText(source_->fontMetrics().elidedText(source, Qt::ElideRight, std::max(60, width() - title_->sizeHint().width() - 20)));
+    source_->setText(
+        source_->fontMetrics().elidedText(source, Qt::ElideRight, std::max(60, width() - title_->sizeHint().width() - 20)));
     QPalette palette = source_->palette();
     palette.setColor(QPalette::WindowText, state.edited ? theme().accent : theme().muted);
     source_->setPalette(palette);
 }
 
 bool KnobRow::matches(const QString& text) const {
-    return text.isEmpty() || qs(knob_.label).contains(text, Qt::CaseInsensitive) || qs(knob_.path).contains(text, Qt::CaseInsensitive) ||
-           qs(knob_.group).contains(text, Qt::CaseInsensitive);
+    return text.isEmpty() || qs(knob_.label).contains(text, Qt::CaseInsensitive) ||
+           qs(knob_.path).contains(text, Qt::CaseInsensitive) || qs(knob_.group).contains(text, Qt::CaseInsensitive);
 }
 
 void KnobRow::focus_editor() {
@@ -248,6 +270,16 @@ KnobPanel::KnobPanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     refresh();
 }
 
+void KnobPanel::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    refresh();
+}
+
+void KnobPanel::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange) QTimer::singleShot(0, this, [this] { refresh(); });
+}
+
 void KnobPanel::add_group(const QString& name, QWidget* parent) {
     Group group;
     group.name = name;
@@ -280,7 +312,7 @@ void KnobPanel::add_group(const QString& name, QWidget* parent) {
 
 void KnobPanel::refresh() {
     const AnswerPointer answer = session_.answer();
-    if (!answer) return;
+    if (!answer || session_.error()) return;  // after an error the knobs stay as they were turned
     for (KnobRow* row : rows_) row->refresh(*answer);
 }
 

@@ -5,7 +5,7 @@
 // A knob's menu sweeps it, resets it, or copies it as `--set`.
 
 #include <QWidget>
-#include <map>
+#include <optional>
 #include <vector>
 
 #include "gui/models/session.h"
@@ -24,20 +24,22 @@ class AcceptanceBars;
 
 class KnobRow : public QWidget {
     Q_OBJECT
-   public:
+ public:
     KnobRow(const Knob& knob, Session& session, QWidget* parent = nullptr);
     void refresh(const Answer& answer);
     [[nodiscard]] const Knob& knob() const { return knob_; }
     [[nodiscard]] bool matches(const QString& text) const;
     void focus_editor();
 
-   signals:
+ signals:
     void sweep_wanted(const QString& path);
 
-   protected:
+ protected:
     void contextMenuEvent(QContextMenuEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
+    void changeEvent(QEvent* event) override;
 
-   private:
+ private:
     void build_numeric(QWidget* line);
     void send(const model::Json& value, const QString& gesture);
     void reset();
@@ -46,6 +48,7 @@ class KnobRow : public QWidget {
     const Knob& knob_;
     Session& session_;
     bool filling_ = false;
+    std::optional<KnobState> shown_;  ///< what the widgets show; nullopt: they have to be filled again
     QLabel* title_ = nullptr;
     QLabel* source_ = nullptr;
     QToolButton* reset_ = nullptr;
@@ -58,16 +61,20 @@ class KnobRow : public QWidget {
 
 class KnobPanel : public QWidget {
     Q_OBJECT
-   public:
+ public:
     explicit KnobPanel(Session& session, QWidget* parent = nullptr);
     /// Unfolds the group, scrolls there and gives it the keyboard.
     void reveal(const QString& path);
     void focus_search();
 
-   signals:
+ signals:
     void sweep_wanted(const QString& path);
 
-   private:
+ protected:
+    void resizeEvent(QResizeEvent* event) override;
+    void changeEvent(QEvent* event) override;
+
+ private:
     struct Group {
         QString name;
         QToolButton* head = nullptr;

@@ -17,7 +17,8 @@ namespace draftboard::gui {
 
 int measure_latency(MainWindow& window, int changes) {
     if (!settle(window)) return 3;
-    const char* const paths[] = {"workload.context_tokens", "workload.concurrency", "speculation.steps", "constants.host.eager_launch_us", "speculation.acceptance.acceptance_length"};
+    const char* const paths[] = {"workload.context_tokens", "workload.concurrency", "speculation.steps",
+                                 "constants.host.eager_launch_us", "speculation.acceptance.acceptance_length"};
     std::vector<double> painted;
     for (int i = 0; i < changes; ++i) {
         auto* slider = window.findChild<QSlider*>(QString("slider.") + paths[i % 5]);
@@ -26,7 +27,8 @@ int measure_latency(MainWindow& window, int changes) {
         QElapsedTimer timer;
         timer.start();
         slider->setValue(slider->value() == position ? position + 7 : position);
-        while (window.session().stale() && timer.elapsed() < 5000) QApplication::processEvents(QEventLoop::AllEvents | QEventLoop::WaitForMoreEvents, 5);
+        while (window.session().stale() && timer.elapsed() < 5000)
+            QApplication::processEvents(QEventLoop::AllEvents | QEventLoop::WaitForMoreEvents, 5);
         window.answer_panel().repaint();
         painted.push_back(static_cast<double>(timer.nsecsElapsed()) * 1e-6);
         // A hand does not turn faster than this; the view follows meanwhile.
@@ -35,7 +37,9 @@ int measure_latency(MainWindow& window, int changes) {
         while (rest.elapsed() < 60) QApplication::processEvents(QEventLoop::AllEvents, 10);
     }
     std::sort(painted.begin(), painted.end());
-    const auto at = [&](double share) { return painted[std::min(painted.size() - 1, static_cast<std::size_t>(share * static_cast<double>(painted.size())))]; };
+    const auto at = [&](double share) {
+        return painted[std::min(painted.size() - 1, static_cast<std::size_t>(share * static_cast<double>(painted.size())))];
+    };
     std::printf("{\"changes\": %d, \"view\": \"%s\", \"median_ms\": %.2f, \"p90_ms\": %.2f, \"worst_ms\": %.2f}\n", changes,
                 window.current_page()->id().toUtf8().constData(), at(0.5), at(0.9), painted.back());
     return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How long an answer takes in the running window: sliders are moved, and the time until the answer stands painted on the screen is
-// taken, while the shown view (the timeline, say) is kept up to date as always.
+// How long an answer takes in the running window: sliders are moved, and the time until the answer stands painted on the screen
+// is taken, while the shown view (the timeline, say) is kept up to date as always.
 
 namespace draftboard::gui {
 

@@ -74,7 +74,8 @@ MainWindow::MainWindow(const std::string& data_directory, bool keep_settings, QW
     build_menus();
     speed_ = new QLabel(this);
     statusBar()->addPermanentWidget(speed_);
-    connect(tabs_, &QTabWidget::currentChanged, this, [this] { below_->setVisible(current_page() != nullptr && current_page()->explains()); });
+    connect(tabs_, &QTabWidget::currentChanged, this,
+            [this] { below_->setVisible(current_page() != nullptr && current_page()->explains()); });
     connect(waterfall_, &WaterfallPage::chosen, explanation_, &ExplanationPanel::show_term);
     connect(timeline_, &TimelinePage::chosen_operation, explanation_, &ExplanationPanel::show_operation);
     connect(timeline_, &TimelinePage::time_changed, box_, &BoxPage::set_time);
@@ -137,7 +138,8 @@ void MainWindow::build_menus() {
     file->addAction("Save &as...", QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_S), this, [this] { save_as(); });
     file->addSeparator();
     file->addAction("Export this &view...", QKeySequence(Qt::CTRL | Qt::Key_E), this, [this] { export_view(); });
-    file->addAction("Export this view's &tables...", QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_E), this, [this] { export_table(); });
+    file->addAction("Export this view's &tables...", QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_E), this,
+                    [this] { export_table(); });
     file->addAction("Export a &Perfetto trace...", this, [this] { export_trace(); });
     file->addAction("Export a &report...", this, [this] { export_report(); });
     file->addAction("Export the p&lan...", this, [this] { export_plan(); });
@@ -164,16 +166,20 @@ void MainWindow::build_menus() {
 
     QMenu* scenario = menuBar()->addMenu("&Scenario");
     scenario->addAction("&Duplicate", QKeySequence(Qt::CTRL | Qt::Key_D), this, [this] { session_.duplicate_variant(); });
-    scenario->addAction("&Pin as baseline", QKeySequence(Qt::CTRL | Qt::Key_B), this, [this] { session_.pin_variant(session_.project().current); });
+    scenario->addAction("&Pin as baseline", QKeySequence(Qt::CTRL | Qt::Key_B), this,
+                        [this] { session_.pin_variant(session_.project().current); });
     scenario->addAction("&Unpin", QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_B), this, [this] { session_.pin_variant(-1); });
-    scenario->addAction("&Next", QKeySequence(Qt::CTRL | Qt::Key_PageDown), this, [this] { session_.show_variant(session_.project().current + 1); });
-    scenario->addAction("Pre&vious", QKeySequence(Qt::CTRL | Qt::Key_PageUp), this, [this] { session_.show_variant(session_.project().current - 1); });
+    scenario->addAction("&Next", QKeySequence(Qt::CTRL | Qt::Key_PageDown), this,
+                        [this] { session_.show_variant(session_.project().current + 1); });
+    scenario->addAction("Pre&vious", QKeySequence(Qt::CTRL | Qt::Key_PageUp), this,
+                        [this] { session_.show_variant(session_.project().current - 1); });
 
     QMenu* view = menuBar()->addMenu("&View");
     for (std::size_t i = 0; i < pages_.size(); ++i) {
         Page* page = pages_[i];
         const int digit = static_cast<int>((i + 1) % 10);  // the tenth is 0
-        view->addAction(page->title(), QKeySequence(Qt::CTRL | (Qt::Key_0 + digit)), this, [this, page] { show_view(page->id()); });
+        view->addAction(page->title(), QKeySequence(Qt::CTRL | (Qt::Key_0 + digit)), this,
+                        [this, page] { show_view(page->id()); });
     }
     view->addSeparator();
     for (QDockWidget* dock : findChildren<QDockWidget*>()) view->addAction(dock->toggleViewAction());
@@ -192,8 +198,10 @@ void MainWindow::build_menus() {
     help->addAction("&Commands...", QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_P), this, [this] { show_palette(); });
     help->addAction("&Keys", QKeySequence(Qt::Key_F1), this, [this] { show_keys(); });
     help->addAction("&About", this, [this] {
-        QMessageBox::about(this, "Draftboard", "Draftboard, a drafting board for speculative decoding.\n\nThe desktop is GPL-3, because QCustomPlot is; "
-                                               "the libraries below it are Apache-2.0.");
+        QMessageBox::about(
+            this, "Draftboard",
+            "Draftboard, a drafting board for speculative decoding.\n\nThe desktop is GPL-3, because QCustomPlot is; "
+            "the libraries below it are Apache-2.0.");
     });
 }
 
@@ -222,7 +230,9 @@ QString MainWindow::open_file(const QString& path) {
     }
     auto project = load_project(name, session_.data_directory());
     if (!project) return qs(project.error().to_text());
-    const bool own = QFileInfo(path).isFile() && path.endsWith(".json") && project->unknown.is_object() && !(project->variants.size() == 1 && project->variants[0].base == QFileInfo(path).absoluteFilePath().toStdString());
+    const bool own =
+        QFileInfo(path).isFile() && path.endsWith(".json") && project->unknown.is_object() &&
+        !(project->variants.size() == 1 && project->variants[0].base == QFileInfo(path).absoluteFilePath().toStdString());
     const QString view = qs(project->view);
     session_.open(std::move(*project), own ? path : QString());
     show_view(view);
@@ -248,7 +258,8 @@ bool MainWindow::show_view(const QString& id) {
 
 bool MainWindow::show_sweep(const QString& paths) {
     const QStringList axes = paths.split(',', Qt::SkipEmptyParts);
-    return axes.size() >= 1 && axes.size() <= 2 && show_view("curves") && curves_->choose(axes[0], axes.size() == 2 ? axes[1] : QString());
+    return axes.size() >= 1 && axes.size() <= 2 && show_view("curves") &&
+           curves_->choose(axes[0], axes.size() == 2 ? axes[1] : QString());
 }
 
 void MainWindow::show_range(double from_ms, double to_ms) {
@@ -278,15 +289,18 @@ void MainWindow::update_title() {
     setWindowModified(!session_.history().isClean());
 }
 
-bool MainWindow::save() { return session_.path().isEmpty() ? save_as() : [this] {
+bool MainWindow::save() {
+    return session_.path().isEmpty() ? save_as() : [this] {
         const QString failed = session_.save(session_.path());
         tell(failed.isEmpty() ? "Saved " + session_.path() : failed);
         return failed.isEmpty();
-    }(); }
+    }();
+}
 
 bool MainWindow::save_as() {
-    QString path = QFileDialog::getSaveFileName(this, "Save the project", session_.path().isEmpty() ? qs(session_.project().name) + ".json" : session_.path(),
-                                                "Projects (*.json)");
+    QString path = QFileDialog::getSaveFileName(
+        this, "Save the project", session_.path().isEmpty() ? qs(session_.project().name) + ".json" : session_.path(),
+        "Projects (*.json)");
     if (path.isEmpty()) return false;
     const QString failed = session_.save(path);
     tell(failed.isEmpty() ? "Saved " + path : failed);
@@ -302,7 +316,8 @@ bool MainWindow::may_leave() {
 }
 
 void MainWindow::open_dialog() {
-    const QString path = QFileDialog::getOpenFileName(this, "Open", {}, "Projects, scenarios, topologies (*.json *.xml *.txt);;All files (*)");
+    const QString path =
+        QFileDialog::getOpenFileName(this, "Open", {}, "Projects, scenarios, topologies (*.json *.xml *.txt);;All files (*)");
     if (path.isEmpty() || !may_leave()) return;
     const QString failed = open_file(path);
     if (!failed.isEmpty()) tell(failed);
@@ -310,7 +325,8 @@ void MainWindow::open_dialog() {
 
 void MainWindow::export_view() {
     Page* page = current_page();
-    const QString path = QFileDialog::getSaveFileName(this, "Export this view", page->id() + ".png", "Pictures (*.png *.svg *.pdf)");
+    const QString path =
+        QFileDialog::getSaveFileName(this, "Export this view", page->id() + ".png", "Pictures (*.png *.svg *.pdf)");
     if (path.isEmpty()) return;
     const QString failed = export_picture(*page->picture(), path);
     tell(failed.isEmpty() ? "Written: " + path : failed);
@@ -372,7 +388,8 @@ void MainWindow::show_palette() {
                            }});
     }
     for (std::size_t i = 0; i < session_.project().variants.size(); ++i) {
-        entries.push_back({"Show: " + qs(session_.project().variants[i].name), "scenario", [this, i] { session_.show_variant(static_cast<int>(i)); }});
+        entries.push_back({"Show: " + qs(session_.project().variants[i].name), "scenario",
+                           [this, i] { session_.show_variant(static_cast<int>(i)); }});
     }
     CommandPalette palette(std::move(entries), this);
     palette.exec();
@@ -383,10 +400,14 @@ void MainWindow::show_keys() {
     for (QAction* action : findChildren<QAction*>()) {
         if (action->shortcut().isEmpty() || action->text().isEmpty()) continue;
         QString name = action->text();
-        text += "<tr><td><b>" + action->shortcut().toString().toHtmlEscaped() + "</b></td><td>" + name.remove('&').toHtmlEscaped() + "</td></tr>";
+        text += "<tr><td><b>" + action->shortcut().toString().toHtmlEscaped() + "</b></td><td>" +
+                name.remove('&').toHtmlEscaped() + "</td></tr>";
     }
-    const std::pair<const char*, const char*> more[] = {{"W, S", "timeline: closer, farther"}, {"A, D", "timeline: earlier, later"}, {"F, 0", "timeline: the measured stretch, the whole cycle"},
-                                                        {"arrows", "timeline: next slice or row; waterfall: next bar; box: next node or link; acceptance: choose and move"}};
+    const std::pair<const char*, const char*> more[] = {
+        {"W, S", "timeline: closer, farther"},
+        {"A, D", "timeline: earlier, later"},
+        {"F, 0", "timeline: the measured stretch, the whole cycle"},
+        {"arrows", "timeline: next slice or row; waterfall: next bar; box: next node or link; acceptance: choose and move"}};
     for (const auto& [key, what] : more) text += QString("<tr><td><b>") + key + "</b></td><td>" + what + "</td></tr>";
     QMessageBox box(QMessageBox::NoIcon, "Keys", text + "</table>", QMessageBox::Ok, this);
     box.exec();
@@ -430,7 +451,9 @@ void MainWindow::offer_recovery(const QString& directory) {
         if (::kill(pid, 0) == 0) continue;  // its window still runs
         auto project = load_project(left.filePath().toStdString(), session_.data_directory());
         if (project) {
-            QMessageBox box(QMessageBox::Question, "Draftboard", "A window ended without saving " + qs(project->name) + ". Take its work back?", QMessageBox::Yes | QMessageBox::No, this);
+            QMessageBox box(QMessageBox::Question, "Draftboard",
+                            "A window ended without saving " + qs(project->name) + ". Take its work back?",
+                            QMessageBox::Yes | QMessageBox::No, this);
             box.setObjectName("recovery");
             if (box.exec() == QMessageBox::Yes) {
                 const QString path = qs(project->unknown.value("recovered_from", std::string()));

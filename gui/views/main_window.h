@@ -29,7 +29,7 @@ class WaterfallPage;
 
 class MainWindow : public QMainWindow {
     Q_OBJECT
-   public:
+ public:
     /// `keep_settings` false: neither reads nor writes what the user's other windows remember (tests, screenshots).
     MainWindow(const std::string& data_directory, bool keep_settings, QWidget* parent = nullptr);
     ~MainWindow() override;
@@ -52,12 +52,12 @@ class MainWindow : public QMainWindow {
     /// Whether unsaved work of a window that ended without closing lies here; offers it.
     void offer_recovery(const QString& directory);
 
-   protected:
+ protected:
     void closeEvent(QCloseEvent* event) override;
     void dragEnterEvent(QDragEnterEvent* event) override;
     void dropEvent(QDropEvent* event) override;
 
-   private:
+ private:
     void build_menus();
     void build_docks();
     void add_page(Page* page);

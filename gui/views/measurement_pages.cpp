@@ -43,7 +43,8 @@ void prepare(QCustomPlot& plot, const QFont& font) {
 
 }  // namespace
 
-TaskBar::TaskBar(BackgroundTask& task, const QString& name, const QString& start, const QString& tip, QWidget* parent) : QWidget(parent) {
+TaskBar::TaskBar(BackgroundTask& task, const QString& name, const QString& start, const QString& tip, QWidget* parent)
+    : QWidget(parent) {
     auto* row = new QHBoxLayout(this);
     row->setContentsMargins(0, 0, 0, 0);
     start_ = new QPushButton(start, this);
@@ -55,7 +56,8 @@ TaskBar::TaskBar(BackgroundTask& task, const QString& name, const QString& start
     progress_->setObjectName(name + ".progress");
     progress_->setMaximumWidth(160);
     what_ = new QLabel(this);
-    for (QWidget* widget : {static_cast<QWidget*>(start_), static_cast<QWidget*>(progress_), static_cast<QWidget*>(cancel_)}) row->addWidget(widget);
+    for (QWidget* widget : {static_cast<QWidget*>(start_), static_cast<QWidget*>(progress_), static_cast<QWidget*>(cancel_)})
+        row->addWidget(widget);
     row->addWidget(what_, 1);
     what_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     cancel_->hide();
@@ -85,7 +87,8 @@ CalibrationPage::CalibrationPage(Session& session, QWidget* parent) : Page(sessi
     all->setContentsMargins(8, 6, 8, 0);
     auto* row = new QHBoxLayout;
     auto* open_button = new QPushButton("Open a calibration...", this);
-    auto* bar = new TaskBar(task_, "calibration", "Calibrate this CPU", "Measures the CPU engine here, some 25 seconds, and shows what came of it", this);
+    auto* bar = new TaskBar(task_, "calibration", "Calibrate this CPU",
+                            "Measures the CPU engine here, some 25 seconds, and shows what came of it", this);
     row->addWidget(open_button);
     row->addWidget(bar, 1);
     all->addLayout(row);
@@ -140,7 +143,8 @@ void CalibrationPage::refresh() {
     if (opened_.isEmpty() && answer) {
         const QString wanted = qs(answer->kernels);
         if (wanted == shown_) {
-            if (const auto* proxy = qobject_cast<QSortFilterProxyModel*>(view_->model()); view_->currentIndex().isValid()) show_entry(proxy->mapToSource(view_->currentIndex()).row());
+            if (const auto* proxy = qobject_cast<QSortFilterProxyModel*>(view_->model()); view_->currentIndex().isValid())
+                show_entry(proxy->mapToSource(view_->currentIndex()).row());
             return;
         }
         auto found = calibration::find_calibration(answer->kernels, session_.data_directory(), answer->scenario.directory);
@@ -161,20 +165,33 @@ void CalibrationPage::refresh() {
     title_->setToolTip(sources);
     Table table;
     table.name = "calibration";
-    table.columns = {{"kernel", "kind / format / implementation", false}, {"error", "Standard deviation of predicted / measured", true},
-                     {"median", "Median error of rows that the fit did not see", true}, {"p90", "Nine of ten rows are below", true},
-                     {"bias", "Median of predicted / measured - 1", true}, {"points", "Measured rows", true}, {"m", "Rows that were measured", false},
-                     {"floor us", "", true}, {"GB/s", "Cold bandwidth", true}, {"TFLOP/s", "", true}, {"coverage", "", false}, {"source", "", false}};
+    table.columns = {{"kernel", "kind / format / implementation", false},
+                     {"error", "Standard deviation of predicted / measured", true},
+                     {"median", "Median error of rows that the fit did not see", true},
+                     {"p90", "Nine of ten rows are below", true},
+                     {"bias", "Median of predicted / measured - 1", true},
+                     {"points", "Measured rows", true},
+                     {"m", "Rows that were measured", false},
+                     {"floor us", "", true},
+                     {"GB/s", "Cold bandwidth", true},
+                     {"TFLOP/s", "", true},
+                     {"coverage", "", false},
+                     {"source", "", false}};
     for (const auto& [key, constants] : calibration_->kernels.entries) {
         const calibration::TableFit* fit = nullptr;
         for (const calibration::TableFit& of : calibration_->fits) {
             if (of.key == key && (fit == nullptr || of.rows > fit->rows)) fit = &of;
         }
         std::vector<Cell> row{text_cell(key), percent(constants.relative_error)};
-        for (const double value : {fit ? fit->all_errors.median : -1, fit ? fit->all_errors.p90 : -1}) row.push_back(value < 0 ? Cell{"", -1.0, {}, true, 0} : percent(value));
+        for (const double value : {fit ? fit->all_errors.median : -1, fit ? fit->all_errors.p90 : -1})
+            row.push_back(value < 0 ? Cell{"", -1.0, {}, true, 0} : percent(value));
         row.push_back(fit ? percent(fit->all_errors.bias) : Cell{"", 0.0, {}, true, 0});
         row.push_back(number(constants.points, 0));
-        row.push_back({constants.points > 0 ? fixed(constants.m_low, 0) + " .. " + fixed(constants.m_high, 0) : QString(), constants.m_high, {}, false, 0});
+        row.push_back({constants.points > 0 ? fixed(constants.m_low, 0) + " .. " + fixed(constants.m_high, 0) : QString(),
+                       constants.m_high,
+                       {},
+                       false,
+                       0});
         row.push_back(number(constants.floor_us, 2));
         row.push_back(number(constants.bandwidth_gb_s, 0));
         row.push_back(number(constants.rate_tflops, 1));
@@ -185,7 +202,9 @@ void CalibrationPage::refresh() {
     std::stable_sort(table.rows.begin(), table.rows.end(), [](const auto& a, const auto& b) {
         const bool fitted_a = a[2].sort.toDouble() >= 0;
         const bool fitted_b = b[2].sort.toDouble() >= 0;
-        return fitted_a != fitted_b ? fitted_a : fitted_a ? a[2].sort.toDouble() > b[2].sort.toDouble() : a[1].sort.toDouble() > b[1].sort.toDouble();
+        return fitted_a != fitted_b ? fitted_a
+               : fitted_a           ? a[2].sort.toDouble() > b[2].sort.toDouble()
+                                    : a[1].sort.toDouble() > b[1].sort.toDouble();
     });
     model_.set(std::move(table));
     view_->selectRow(0);
@@ -201,7 +220,8 @@ void CalibrationPage::show_entry(int row) {
         for (const calibration::TableFit& of : calibration_->fits) {
             if (of.key == name && (fit == nullptr || of.rows > fit->rows)) fit = &of;
         }
-        text_->setText(key + ": " + qs(constants.source) + (fit != nullptr && !fit->worst_row.empty() ? "; worst row: " + qs(fit->worst_row) : ""));
+        text_->setText(key + ": " + qs(constants.source) +
+                       (fit != nullptr && !fit->worst_row.empty() ? "; worst row: " + qs(fit->worst_row) : ""));
         draw(fit, &constants);
         return;
     }
@@ -267,7 +287,8 @@ void CalibrationPage::draw(const calibration::TableFit* fit, const sim::KernelCo
 void CalibrationPage::draw_summary(const calibration::TableFit& fit) {
     const Theme& t = theme();
     prepare(*plot_, font());
-    const std::pair<const char*, const calibration::ErrorSummary*> groups[] = {{"all rows", &fit.all_errors}, {"cold caches", &fit.cold_errors}, {"warm caches", &fit.warm_errors}};
+    const std::pair<const char*, const calibration::ErrorSummary*> groups[] = {
+        {"all rows", &fit.all_errors}, {"cold caches", &fit.cold_errors}, {"warm caches", &fit.warm_errors}};
     QSharedPointer<QCPAxisTickerText> ticker(new QCPAxisTickerText);
     QVector<double> xs, medians, reach;
     for (const auto& [name, errors] : groups) {
@@ -303,7 +324,8 @@ void CalibrationPage::draw_summary(const calibration::TableFit& fit) {
 }
 
 void CalibrationPage::measure() {
-    task_.start([this, data = session_.data_directory()](const std::stop_token& stop, const BackgroundTask::Progress& progress) -> std::function<void()> {
+    task_.start([this, data = session_.data_directory()](const std::stop_token& stop,
+                                                         const BackgroundTask::Progress& progress) -> std::function<void()> {
         auto result = calibrate_here(data, stop, [&](double share, const std::string& what) { progress(share, qs(what)); });
         return [this, result = std::move(result)] {
             if (!result) return title_->setText(qs(result.error().to_text()));
@@ -313,7 +335,8 @@ void CalibrationPage::measure() {
             calibration_ = std::move(*parsed);
             opened_ = "this CPU";
             request_refresh();
-            const QString path = QFileDialog::getSaveFileName(this, "Save the calibration of this CPU", "here.json", "Calibrations (*.json)");
+            const QString path =
+                QFileDialog::getSaveFileName(this, "Save the calibration of this CPU", "here.json", "Calibrations (*.json)");
             if (path.isEmpty()) return;
             if (const QString failed = write_text(path, qs(**result)); !failed.isEmpty()) title_->setText(failed);
         };
@@ -332,7 +355,8 @@ ValidationPage::ValidationPage(Session& session, QWidget* parent) : Page(session
     suite_->setAccessibleName("Suite");
     for (const std::string& name : model::shipped_names("suites", session_.data_directory())) suite_->addItem(qs(name));
     suite_->setCurrentText("cpu-quick");
-    auto* bar = new TaskBar(task_, "validation", "Validate this CPU...", "Runs the suite here and holds predictions against it; asks for a calibration of this CPU", this);
+    auto* bar = new TaskBar(task_, "validation", "Validate this CPU...",
+                            "Runs the suite here and holds predictions against it; asks for a calibration of this CPU", this);
     row->addWidget(open_button);
     row->addWidget(suite_);
     row->addWidget(bar, 1);
@@ -375,24 +399,38 @@ QString ValidationPage::show_text(const std::string& text, const QString& source
     file_ = std::move(*file);
     Table rows;
     rows.name = "configurations";
-    rows.columns = {{"configuration", "Worst first", false}, {"error", "predicted / measured - 1, of tok/s", true}, {"measured", "tok/s", true},
-                    {"predicted", "tok/s", true}, {"90 % interval", "", false}, {"unseen", "Its passes were not in the calibration", false}};
+    rows.columns = {{"configuration", "Worst first", false},
+                    {"error", "predicted / measured - 1, of tok/s", true},
+                    {"measured", "tok/s", true},
+                    {"predicted", "tok/s", true},
+                    {"90 % interval", "", false},
+                    {"unseen", "Its passes were not in the calibration", false}};
     for (const ValidatedConfiguration& one : file_->configurations) {
-        rows.rows.push_back({text_cell(one.name), percent(one.error()), number(one.measured, 1), number(one.predicted.value, 1),
-                             {range_text(one.predicted, 1), one.predicted.low, {}, false, 0}, text_cell(one.unseen ? "yes" : "")});
+        rows.rows.push_back({text_cell(one.name),
+                             percent(one.error()),
+                             number(one.measured, 1),
+                             number(one.predicted.value, 1),
+                             {range_text(one.predicted, 1), one.predicted.low, {}, false, 0},
+                             text_cell(one.unseen ? "yes" : "")});
     }
     configurations_.set(std::move(rows));
     Table operations;
     operations.name = "operations";
-    operations.columns = {{"operation", "Worst first, weighted by time", false}, {"error", "Median of |predicted / measured - 1|", true}, {"bias", "", true},
-                          {"share", "Of all measured time", true}, {"measured us", "", true}, {"predicted us", "", true}, {"count", "", true}};
+    operations.columns = {{"operation", "Worst first, weighted by time", false},
+                          {"error", "Median of |predicted / measured - 1|", true},
+                          {"bias", "", true},
+                          {"share", "Of all measured time", true},
+                          {"measured us", "", true},
+                          {"predicted us", "", true},
+                          {"count", "", true}};
     for (const ValidatedOperation& one : file_->operations) {
-        operations.rows.push_back({text_cell(one.key), percent(one.median_error), percent(one.bias), percent(one.share), number(one.measured_us, 2),
-                                   number(one.predicted_us, 2), number(one.count, 0)});
+        operations.rows.push_back({text_cell(one.key), percent(one.median_error), percent(one.bias), percent(one.share),
+                                   number(one.measured_us, 2), number(one.predicted_us, 2), number(one.count, 0)});
     }
     operations_.set(std::move(operations));
-    text_->setText(qs(file_->suite) + " with " + qs(file_->calibration) + ": median error of tok/s " + fixed(100 * file_->median_error, 1) + " %, " +
-                   (file_->within_bound ? "within" : "outside") + " the bound of " + fixed(100 * file_->bound, 0) + " %; " + fixed(100 * file_->coverage_90, 0) +
+    text_->setText(qs(file_->suite) + " with " + qs(file_->calibration) + ": median error of tok/s " +
+                   fixed(100 * file_->median_error, 1) + " %, " + (file_->within_bound ? "within" : "outside") +
+                   " the bound of " + fixed(100 * file_->bound, 0) + " %; " + fixed(100 * file_->coverage_90, 0) +
                    " % within their 90 % intervals.");
     draw();
     return {};
@@ -404,8 +442,12 @@ void ValidationPage::refresh() {
         const std::string example = session_.data_directory() + "/validations/cpu-quick-xeon.json";
         const auto text = model::read_file(example);
         const QString failed = text ? show_text(*text, qs(example)) : qs(text.error().to_text());
-        if (failed.isEmpty()) text_->setText("Shipped example (" + qs(file_->description) + "). " + text_->text());
-        else text_->setText("Open what `draftboard validate SUITE --calibration here.json --json > validation.json` wrote, or validate this CPU.");
+        if (failed.isEmpty())
+            text_->setText("Shipped example (" + qs(file_->description) + "). " + text_->text());
+        else
+            text_->setText(
+                "Open what `draftboard validate SUITE --calibration here.json --json > validation.json` wrote, or validate this "
+                "CPU.");
     }
     draw();
 }
@@ -463,7 +505,8 @@ void ValidationPage::draw() {
         points->setData(xs, ys);
         points->setLineStyle(QCPGraph::lsNone);
         const QColor colour = t.series(unseen ? 1 : 0);
-        points->setScatterStyle(QCPScatterStyle(unseen ? QCPScatterStyle::ssSquare : QCPScatterStyle::ssCircle, QPen(colour, 1.6), unseen ? QBrush(colour) : QBrush(Qt::NoBrush), 7));
+        points->setScatterStyle(QCPScatterStyle(unseen ? QCPScatterStyle::ssSquare : QCPScatterStyle::ssCircle, QPen(colour, 1.6),
+                                                unseen ? QBrush(colour) : QBrush(Qt::NoBrush), 7));
         points->setName(unseen ? "not seen by the calibration" : "seen by the calibration");
         auto* whiskers = new QCPErrorBars(plot_->xAxis, plot_->yAxis);
         whiskers->setDataPlottable(points);
@@ -486,8 +529,10 @@ void ValidationPage::measure() {
         return;
     }
     const std::string suite = suite_->currentText().toStdString();
-    task_.start([this, path, suite, data = session_.data_directory()](const std::stop_token& stop, const BackgroundTask::Progress& progress) -> std::function<void()> {
-        auto result = validate_here(suite, path.toStdString(), data, stop, [&](double share, const std::string& what) { progress(share, qs(what)); });
+    task_.start([this, path, suite, data = session_.data_directory()](
+                    const std::stop_token& stop, const BackgroundTask::Progress& progress) -> std::function<void()> {
+        auto result = validate_here(suite, path.toStdString(), data, stop,
+                                    [&](double share, const std::string& what) { progress(share, qs(what)); });
         return [this, result = std::move(result)] {
             if (!result) return text_->setText(qs(result.error().to_text()));
             if (!*result) return;

@@ -21,13 +21,13 @@ namespace draftboard::gui {
 /// A button that starts something long, a bar that shows how far it is, and one that cancels it.
 class TaskBar : public QWidget {
     Q_OBJECT
-   public:
+ public:
     TaskBar(BackgroundTask& task, const QString& name, const QString& start, const QString& tip, QWidget* parent);
 
-   signals:
+ signals:
     void started();
 
-   private:
+ private:
     QPushButton* start_ = nullptr;
     QPushButton* cancel_ = nullptr;
     QProgressBar* progress_ = nullptr;
@@ -36,17 +36,17 @@ class TaskBar : public QWidget {
 
 class CalibrationPage : public Page {
     Q_OBJECT
-   public:
+ public:
     explicit CalibrationPage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] QWidget* picture() override;
     [[nodiscard]] std::vector<Table> tables() const override { return {model_.table()}; }
     /// A calibration file, or a shipped one. Empty: shown, else why not.
     QString open(const QString& name);
 
-   protected:
+ protected:
     void refresh() override;
 
-   private:
+ private:
     void show_entry(int row);
     void measure();
     void draw(const calibration::TableFit* fit, const sim::KernelConstants* constants);
@@ -54,7 +54,7 @@ class CalibrationPage : public Page {
 
     BackgroundTask task_;
     std::optional<calibration::Calibration> calibration_;
-    QString opened_;     ///< by hand, instead of the scenario's
+    QString opened_;  ///< by hand, instead of the scenario's
     QString shown_;
     TableModel model_;
     QTableView* view_ = nullptr;
@@ -65,7 +65,7 @@ class CalibrationPage : public Page {
 
 class ValidationPage : public Page {
     Q_OBJECT
-   public:
+ public:
     explicit ValidationPage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] QWidget* picture() override;
     [[nodiscard]] std::vector<Table> tables() const override {
@@ -75,10 +75,10 @@ class ValidationPage : public Page {
     QString open(const QString& path);
     [[nodiscard]] const std::optional<ValidationFile>& shown() const { return file_; }
 
-   protected:
+ protected:
     void refresh() override;
 
-   private:
+ private:
     QString show_text(const std::string& text, const QString& source);
     void draw();
     void measure();

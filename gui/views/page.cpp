@@ -57,7 +57,7 @@ namespace {
 
 /// Cells with a bar draw it from the middle (gains and losses) or from the left (shares).
 class BarDelegate : public QStyledItemDelegate {
-   public:
+ public:
     using QStyledItemDelegate::QStyledItemDelegate;
 
     void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override {
@@ -74,7 +74,8 @@ class BarDelegate : public QStyledItemDelegate {
         const double reach = area.width() / 2 * std::clamp(bar, -1.0, 1.0);
         painter->setPen(QPen(theme().border));
         painter->drawLine(QPointF(middle, area.top() - 3), QPointF(middle, area.bottom() + 3));
-        painter->fillRect(QRectF(QPointF(std::min(middle, middle + reach), area.top()), QPointF(std::max(middle, middle + reach), area.bottom())),
+        painter->fillRect(QRectF(QPointF(std::min(middle, middle + reach), area.top()),
+                                 QPointF(std::max(middle, middle + reach), area.bottom())),
                           bar > 0 ? theme().good : theme().bad);
     }
 };

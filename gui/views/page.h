@@ -15,7 +15,7 @@ namespace draftboard::gui {
 
 class Page : public QWidget {
     Q_OBJECT
-   public:
+ public:
     Page(Session& session, const QString& id, const QString& title, QWidget* parent = nullptr);
 
     [[nodiscard]] const QString& id() const { return id_; }
@@ -28,7 +28,7 @@ class Page : public QWidget {
     /// True while the page still computes what it shows; screenshots wait.
     [[nodiscard]] virtual bool busy() const { return false; }
 
-   protected:
+ protected:
     /// Shows the session as it is. Called when it has changed and the page is visible.
     virtual void refresh() = 0;
     /// The answer is stale, or not any more.
@@ -39,7 +39,7 @@ class Page : public QWidget {
 
     Session& session_;
 
-   private:
+ private:
     QString id_;
     QString title_;
     bool dirty_ = true;

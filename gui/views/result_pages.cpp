@@ -65,7 +65,8 @@ LeversPage::LeversPage(Session& session, QWidget* parent) : Page(session, "lever
     connect(&soon_, &QTimer::timeout, this, [this] { start(); });
     connect(adopt_, &QPushButton::clicked, this, [this] { adopt(); });
     connect(view_, &QTableView::activated, this, [this] { adopt(); });
-    connect(&task_, &BackgroundTask::progressed, this, [this](double share, const QString&) { progress_->setValue(static_cast<int>(100 * share)); });
+    connect(&task_, &BackgroundTask::progressed, this,
+            [this](double share, const QString&) { progress_->setValue(static_cast<int>(100 * share)); });
     connect(&task_, &BackgroundTask::finished, progress_, [this] { progress_->hide(); });
 }
 
@@ -84,7 +85,8 @@ void LeversPage::start() {
     progress_->setValue(0);
     progress_->show();
     text_->setText("Predicting each change alone");
-    task_.start([this, answer, knobs = session_.knobs(), data = session_.data_directory()](const std::stop_token& stop, const BackgroundTask::Progress& progress) -> std::function<void()> {
+    task_.start([this, answer, knobs = session_.knobs(), data = session_.data_directory()](
+                    const std::stop_token& stop, const BackgroundTask::Progress& progress) -> std::function<void()> {
         auto results = run_levers(*answer, levers_of(*answer, knobs), data, stop, [&](std::size_t done, std::size_t of) {
             progress(static_cast<double>(done) / static_cast<double>(of), {});
         });
@@ -93,7 +95,8 @@ void LeversPage::start() {
             results_ = results;
             model_.set(levers_table(results_));
             view_->setColumnWidth(3, 220);
-            text_->setText("Each row is one change alone against " + fixed(answer->prediction.tokens_per_second.value, 1) + " tok/s; largest effect first.");
+            text_->setText("Each row is one change alone against " + fixed(answer->prediction.tokens_per_second.value, 1) +
+                           " tok/s; largest effect first.");
         };
     });
 }
@@ -129,12 +132,14 @@ void StackedBars::paintEvent(QPaintEvent*) {
     for (const Variant& variant : variants) {
         answers.push_back(session_.compared(variant).answer);
         label = std::max(label, fontMetrics().horizontalAdvance(qs(variant.name)));
-        if (answers.back()) most = std::max(most, answers.back()->prediction.cycle_ms / answers.back()->prediction.acceptance_length.value);
+        if (answers.back())
+            most = std::max(most, answers.back()->prediction.cycle_ms / answers.back()->prediction.acceptance_length.value);
     }
     if (most <= 0) return;
     label = std::min(label, width() / 3);
     painter.setPen(t.muted);
-    painter.drawText(QRectF(8, 4, width() - 16, fontMetrics().height()), Qt::AlignLeft, "Milliseconds a token, by term (cycle / acceptance length): shorter is faster");
+    painter.drawText(QRectF(8, 4, width() - 16, fontMetrics().height()), Qt::AlignLeft,
+                     "Milliseconds a token, by term (cycle / acceptance length): shorter is faster");
     const double value_width = fontMetrics().horizontalAdvance("00.000 ms") + 10;
     const double left = label + 20;
     const double scale = (width() - left - value_width - 10) / most;
@@ -147,7 +152,8 @@ void StackedBars::paintEvent(QPaintEvent*) {
         bold.setBold(static_cast<int>(i) == session_.project().current);
         painter.setFont(bold);
         painter.setPen(t.text);
-        painter.drawText(QRectF(8, y, label + 8, high), Qt::AlignVCenter | Qt::AlignLeft, QFontMetrics(bold).elidedText(qs(variants[i].name), Qt::ElideRight, label + 6));
+        painter.drawText(QRectF(8, y, label + 8, high), Qt::AlignVCenter | Qt::AlignLeft,
+                         QFontMetrics(bold).elidedText(qs(variants[i].name), Qt::ElideRight, label + 6));
         painter.setFont(font());
         if (!answers[i]) continue;
         const sim::Prediction& p = answers[i]->prediction;
@@ -155,14 +161,16 @@ void StackedBars::paintEvent(QPaintEvent*) {
         for (const WaterfallBar& bar : build_waterfall(p, nullptr).bars) {
             const double wide = (bar.to_ms - bar.from_ms) / p.acceptance_length.value * scale;
             const QColor colour = bar.host ? t.muted : t.of(bar.kind);
-            painter.fillRect(QRectF(x, y + 4, wide, high - 8), !bar.host && bar.kind == sim::TermKind::wait ? t.hatch(colour) : QBrush(colour));
+            painter.fillRect(QRectF(x, y + 4, wide, high - 8),
+                             !bar.host && bar.kind == sim::TermKind::wait ? t.hatch(colour) : QBrush(colour));
             painter.setPen(QPen(t.base, 0.7));
             painter.drawLine(QPointF(x + wide, y + 4), QPointF(x + wide, y + high - 4));
             x += wide;
             if (!bar.host && std::find(used.begin(), used.end(), bar.kind) == used.end()) used.push_back(bar.kind);
         }
         painter.setPen(t.text);
-        painter.drawText(QRectF(x + 6, y, value_width, high), Qt::AlignVCenter | Qt::AlignLeft, fixed(p.cycle_ms / p.acceptance_length.value, 3) + " ms");
+        painter.drawText(QRectF(x + 6, y, value_width, high), Qt::AlignVCenter | Qt::AlignLeft,
+                         fixed(p.cycle_ms / p.acceptance_length.value, 3) + " ms");
     }
     // Legend.
     double x = 8;
@@ -193,7 +201,8 @@ VariantsPage::VariantsPage(Session& session, QWidget* parent) : Page(session, "v
     button("Duplicate", "duplicate", "A copy of the shown variant", [this] { session_.duplicate_variant(); });
     button("Rename", "rename", "", [this] { rename(); });
     button("Remove", "remove", "", [this] { remove(); });
-    button("Pin as baseline", "pin", "All answers are then shown against it", [this] { session_.pin_variant(chosen() == session_.project().baseline ? -1 : chosen()); });
+    button("Pin as baseline", "pin", "All answers are then shown against it",
+           [this] { session_.pin_variant(chosen() == session_.project().baseline ? -1 : chosen()); });
     row->addStretch(1);
     all->addLayout(row);
     auto* split = new QSplitter(Qt::Vertical, this);
@@ -306,7 +315,8 @@ void MemoryBar::paintEvent(QPaintEvent*) {
     painter.drawLine(QPointF(limit, area.top() - 4), QPointF(limit, area.bottom() + 4));
     painter.drawText(QRectF(0, 0, limit - 4, line), Qt::AlignRight, "usable " + fixed(memory_.usable_bytes * 1e-9, 1) + " GB");
     painter.setPen(t.muted);
-    painter.drawText(QRectF(0, area.bottom() + 3, width(), line), Qt::AlignLeft, fixed(memory_.total_bytes * 1e-9, 1) + " GB on the fullest GPU, in the order of the table");
+    painter.drawText(QRectF(0, area.bottom() + 3, width(), line), Qt::AlignLeft,
+                     fixed(memory_.total_bytes * 1e-9, 1) + " GB on the fullest GPU, in the order of the table");
 }
 
 DetailsPage::DetailsPage(Session& session, QWidget* parent) : Page(session, "details", "Operations", parent) {
@@ -331,7 +341,8 @@ DetailsPage::DetailsPage(Session& session, QWidget* parent) : Page(session, "det
     column->addWidget(search);
     QTableView* table = make_table_view(operations_, "details.operations", operations);
     column->addWidget(table, 1);
-    connect(search, &QLineEdit::textChanged, qobject_cast<QSortFilterProxyModel*>(table->model()), &QSortFilterProxyModel::setFilterFixedString);
+    connect(search, &QLineEdit::textChanged, qobject_cast<QSortFilterProxyModel*>(table->model()),
+            &QSortFilterProxyModel::setFilterFixedString);
     tabs->addTab(operations, "Operations");
     tabs->addTab(make_table_view(constants_, "details.constants", tabs), "Constants");
     split->addWidget(tabs);
@@ -345,8 +356,8 @@ void DetailsPage::refresh() {
         memory_.set(memory_table(*answer));
         const model::MemoryFit& fit = answer->prediction.memory;
         bar_->show_memory(fit);
-        verdict_->setText(qs(fit.verdict) + "  Longest context at this batch: " + QString::number(fit.max_context) + " tokens; most sequences at this context: " +
-                          QString::number(fit.max_sequences) + ".");
+        verdict_->setText(qs(fit.verdict) + "  Longest context at this batch: " + QString::number(fit.max_context) +
+                          " tokens; most sequences at this context: " + QString::number(fit.max_sequences) + ".");
     }
     if (const auto details = session_.details()) {
         operations_.set(operations_table(*details, "", ""));

@@ -19,7 +19,7 @@ namespace draftboard::gui {
 
 class LeversPage : public Page {
     Q_OBJECT
-   public:
+ public:
     explicit LeversPage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] std::vector<Table> tables() const override { return {model_.table()}; }
     [[nodiscard]] bool busy() const override { return task_.running() || soon_.isActive() || !base_; }
@@ -27,10 +27,10 @@ class LeversPage : public Page {
     [[nodiscard]] QString markdown() const;
     [[nodiscard]] const std::vector<LeverResult>& results() const { return results_; }
 
-   protected:
+ protected:
     void refresh() override;
 
-   private:
+ private:
     void start();
     void adopt();
 
@@ -48,28 +48,28 @@ class LeversPage : public Page {
 /// Bars of each variant's cycle, a colour a term, all on one scale.
 class StackedBars : public QWidget {
     Q_OBJECT
-   public:
+ public:
     explicit StackedBars(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] QSize minimumSizeHint() const override;
     [[nodiscard]] QSize sizeHint() const override { return minimumSizeHint(); }
 
-   protected:
+ protected:
     void paintEvent(QPaintEvent* event) override;
 
-   private:
+ private:
     Session& session_;
 };
 
 class VariantsPage : public Page {
     Q_OBJECT
-   public:
+ public:
     explicit VariantsPage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] std::vector<Table> tables() const override { return {model_.table(), differences_.table()}; }
 
-   protected:
+ protected:
     void refresh() override;
 
-   private:
+ private:
     [[nodiscard]] int chosen() const;
     void rename();
     void remove();
@@ -84,30 +84,32 @@ class VariantsPage : public Page {
 /// The memory of the fullest GPU as one bar, part after part, against what the engine may fill.
 class MemoryBar : public QWidget {
     Q_OBJECT
-   public:
+ public:
     explicit MemoryBar(QWidget* parent = nullptr);
     void show_memory(const model::MemoryFit& memory);
     [[nodiscard]] QSize minimumSizeHint() const override { return {300, fontMetrics().height() * 4}; }
     [[nodiscard]] QSize sizeHint() const override { return minimumSizeHint(); }
 
-   protected:
+ protected:
     void paintEvent(QPaintEvent* event) override;
 
-   private:
+ private:
     model::MemoryFit memory_;
 };
 
 class DetailsPage : public Page {
     Q_OBJECT
-   public:
+ public:
     explicit DetailsPage(Session& session, QWidget* parent = nullptr);
-    [[nodiscard]] std::vector<Table> tables() const override { return {memory_.table(), operations_.table(), constants_.table()}; }
+    [[nodiscard]] std::vector<Table> tables() const override {
+        return {memory_.table(), operations_.table(), constants_.table()};
+    }
     [[nodiscard]] bool busy() const override { return session_.details() == nullptr; }
 
-   protected:
+ protected:
     void refresh() override;
 
-   private:
+ private:
     MemoryBar* bar_ = nullptr;
     TableModel memory_;
     TableModel operations_;

@@ -30,7 +30,8 @@ void place_labels(QCustomPlot& plot, std::vector<PointLabel> labels, const QFont
     std::vector<QRectF> taken;
     for (const PointLabel& label : labels) {
         const double reach = label.size / 2 - 1;
-        taken.emplace_back(plot.xAxis->coordToPixel(label.x) - reach, plot.yAxis->coordToPixel(label.y) - reach, 2 * reach, 2 * reach);
+        taken.emplace_back(plot.xAxis->coordToPixel(label.x) - reach, plot.yAxis->coordToPixel(label.y) - reach, 2 * reach,
+                           2 * reach);
     }
     for (const PointLabel& label : labels) {
         const QPointF at(plot.xAxis->coordToPixel(label.x), plot.yAxis->coordToPixel(label.y));
@@ -122,8 +123,10 @@ void RooflinePage::refresh() {
             point->setLineStyle(QCPGraph::lsNone);
             point->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, QPen(t.of(kind)), fill, size));
             point->setName(qs(name));
-            if (graphs.contains(name)) point->removeFromLegend();
-            else graphs[name] = point;
+            if (graphs.contains(name))
+                point->removeFromLegend();
+            else
+                graphs[name] = point;
             labels.push_back({x, y, size, operation.total_ms, qs(operation.role)});
         }
     }
@@ -131,7 +134,8 @@ void RooflinePage::refresh() {
     low /= 4;
     high = std::max(high * 4, 1e3);
     double top = 1;
-    const std::pair<const char*, double> peaks[] = {{"bf16 peak", gpu.bf16_tflops}, {"fp8 peak", gpu.fp8_tflops}, {"fp4 peak", gpu.fp4_tflops}};
+    const std::pair<const char*, double> peaks[] = {
+        {"bf16 peak", gpu.bf16_tflops}, {"fp8 peak", gpu.fp8_tflops}, {"fp4 peak", gpu.fp4_tflops}};
     int series = 0;
     for (const auto& [name, peak] : peaks) {
         if (!(peak > 0) || !(gpu.memory_gb_s > 0)) continue;

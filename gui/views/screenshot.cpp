@@ -36,7 +36,8 @@ QImage with_palette(const QImage& image) {
         for (int x = 0; x < image.width(); ++x) ++counts[image.pixel(x, y)];
     }
     QList<QRgb> colours = counts.keys();
-    std::sort(colours.begin(), colours.end(), [&](QRgb a, QRgb b) { return counts[a] != counts[b] ? counts[a] > counts[b] : a < b; });
+    std::sort(colours.begin(), colours.end(),
+              [&](QRgb a, QRgb b) { return counts[a] != counts[b] ? counts[a] > counts[b] : a < b; });
     colours.resize(std::min<qsizetype>(colours.size(), 256));
     return image.convertToFormat(QImage::Format_Indexed8, colours, Qt::ThresholdDither | Qt::AvoidDither);
 }

@@ -121,15 +121,17 @@ void apply_theme(QApplication& application, ThemeChoice choice) {
     p.setColor(QPalette::Mid, t.border);
     p.setColor(QPalette::Dark, dark ? QColor(0x0f1114) : QColor(0xb3b8bf));
     p.setColor(QPalette::Shadow, dark ? QColor(0x08090a) : QColor(0x8a9099));
-    for (const auto role : {QPalette::WindowText, QPalette::Text, QPalette::ButtonText}) p.setColor(QPalette::Disabled, role, t.muted);
+    for (const auto role : {QPalette::WindowText, QPalette::Text, QPalette::ButtonText})
+        p.setColor(QPalette::Disabled, role, t.muted);
     application.setStyle(QStyleFactory::create("Fusion"));
     application.setPalette(p);
-    application.setStyleSheet(QString("QToolTip { color: %1; background: %2; border: 1px solid %3; padding: 3px; }"
-                                      "QDockWidget::title { padding: 5px 8px; background: %4; }"
-                                      "QTabBar::tab { padding: 5px 11px; }"
-                                      "QHeaderView::section { background: %4; border: 0; border-bottom: 1px solid %3; padding: 4px 6px; }"
-                                      "QTableView { gridline-color: %5; border: 1px solid %3; }")
-                                  .arg(t.text.name(), t.base.name(), t.border.name(), t.raised.name(), t.grid.name()));
+    application.setStyleSheet(
+        QString("QToolTip { color: %1; background: %2; border: 1px solid %3; padding: 3px; }"
+                "QDockWidget::title { padding: 5px 8px; background: %4; }"
+                "QTabBar::tab { padding: 5px 11px; }"
+                "QHeaderView::section { background: %4; border: 0; border-bottom: 1px solid %3; padding: 4px 6px; }"
+                "QTableView { gridline-color: %5; border: 1px solid %3; }")
+            .arg(t.text.name(), t.base.name(), t.border.name(), t.raised.name(), t.grid.name()));
 }
 
 void style_plot(QCustomPlot& plot) {

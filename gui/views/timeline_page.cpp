@@ -137,7 +137,8 @@ void TimelineWidget::next_hit(int step) {
     const SliceRef hit = hits_[static_cast<std::size_t>((at + step + count) % count)];
     const Slice& slice = details_->timeline.rows[hit.row].slices[hit.slice];
     const sim::Time span = view_.to() - view_.from();
-    if (slice.start < view_.from() || slice.end > view_.to()) view_.show((slice.start + slice.end - span) / 2, (slice.start + slice.end + span) / 2);
+    if (slice.start < view_.from() || slice.end > view_.to())
+        view_.show((slice.start + slice.end - span) / 2, (slice.start + slice.end + span) / 2);
     choose(hit);
     changed();
 }
@@ -145,8 +146,9 @@ void TimelineWidget::next_hit(int step) {
 QString TimelineWidget::ruler_text() const {
     if (!details_ || ruler_end_ <= ruler_start_) return {};
     const StretchSum sum = sum_stretch(details_->timeline, ruler_start_, ruler_end_);
-    return duration_text(ruler_end_ - ruler_start_) + ": kernels " + fixed(sum.kernel_ms, 3) + ", transport " + fixed(sum.transport_ms, 3) + ", wait " +
-           fixed(sum.wait_ms, 3) + ", idle " + fixed(sum.idle_ms, 3) + " ms (mean over ranks)";
+    return duration_text(ruler_end_ - ruler_start_) + ": kernels " + fixed(sum.kernel_ms, 3) + ", transport " +
+           fixed(sum.transport_ms, 3) + ", wait " + fixed(sum.wait_ms, 3) + ", idle " + fixed(sum.idle_ms, 3) +
+           " ms (mean over ranks)";
 }
 
 void TimelineWidget::changed() {
@@ -162,8 +164,10 @@ void TimelineWidget::resizeEvent(QResizeEvent*) {
 void TimelineWidget::wheelEvent(QWheelEvent* event) {
     const double x = event->position().x() - label_width();
     const int turn = event->angleDelta().y() != 0 ? event->angleDelta().y() : event->angleDelta().x();
-    if (event->modifiers() & Qt::ShiftModifier) view_.pan(-turn / 2.0);
-    else view_.zoom(turn > 0 ? 1.25 : 0.8, std::clamp(x, 0.0, view_.width()));
+    if (event->modifiers() & Qt::ShiftModifier)
+        view_.pan(-turn / 2.0);
+    else
+        view_.zoom(turn > 0 ? 1.25 : 0.8, std::clamp(x, 0.0, view_.width()));
     changed();
     event->accept();
 }
@@ -173,7 +177,8 @@ std::optional<SliceRef> TimelineWidget::slice_at(QPoint point) const {
     for (std::size_t row = 0; row < details_->timeline.rows.size(); ++row) {
         const QRect at = row_rect(row);
         if (point.y() < at.top() || point.y() > at.bottom() || point.x() < at.left()) continue;
-        if (const auto slice = view_.slice_at(details_->timeline.rows[row], point.x() - label_width())) return SliceRef{row, *slice};
+        if (const auto slice = view_.slice_at(details_->timeline.rows[row], point.x() - label_width()))
+            return SliceRef{row, *slice};
     }
     return {};
 }
@@ -266,15 +271,18 @@ void TimelineWidget::keyPressEvent(QKeyEvent* event) {
 QString TimelineWidget::describe(SliceRef at) const {
     const TimelineRow& row = details_->timeline.rows[at.row];
     const Slice& slice = row.slices[at.slice];
-    return qs(details_->timeline.key(slice)) + "\n" + qs(row.name) + ", " + kind_text(slice.kind) + (slice.critical ? ", on the critical path" : "") +
-           "\n" + duration_text(slice.end - slice.start) + " from " + duration_text(slice.start);
+    return qs(details_->timeline.key(slice)) + "\n" + qs(row.name) + ", " + kind_text(slice.kind) +
+           (slice.critical ? ", on the critical path" : "") + "\n" + duration_text(slice.end - slice.start) + " from " +
+           duration_text(slice.start);
 }
 
 bool TimelineWidget::event(QEvent* event) {
     if (event->type() == QEvent::ToolTip) {
         const auto* help = static_cast<QHelpEvent*>(event);
-        if (const auto slice = slice_at(help->pos())) QToolTip::showText(help->globalPos(), describe(*slice), this);
-        else QToolTip::hideText();
+        if (const auto slice = slice_at(help->pos()))
+            QToolTip::showText(help->globalPos(), describe(*slice), this);
+        else
+            QToolTip::hideText();
         return true;
     }
     return QWidget::event(event);
@@ -344,7 +352,9 @@ void TimelineWidget::paintEvent(QPaintEvent*) {
         painter.fillRect(band, t.raised);
         painter.setPen(t.text);
         const QString name = qs(pass.name) + "  " + duration_text(pass.end - pass.start);
-        const QString shown = fontMetrics().horizontalAdvance(name) + 6 < band.width() ? name : fontMetrics().elidedText(qs(pass.name), Qt::ElideRight, static_cast<int>(band.width()) - 4);
+        const QString shown = fontMetrics().horizontalAdvance(name) + 6 < band.width()
+                                  ? name
+                                  : fontMetrics().elidedText(qs(pass.name), Qt::ElideRight, static_cast<int>(band.width()) - 4);
         if (band.width() > 24) painter.drawText(band, Qt::AlignCenter, shown);
     }
     for (std::size_t row = 0; row < timeline.rows.size(); ++row) {
@@ -355,11 +365,13 @@ void TimelineWidget::paintEvent(QPaintEvent*) {
     const double inset = std::min(3.0, high * 0.14);
     const QBrush wait = t.hatch(t.of(sim::TermKind::wait));
     for (const Mark& mark : view_.marks(timeline)) {
-        const QRectF box(left + mark.left, kAxis + kPassBand + static_cast<double>(mark.row) * high + inset, std::max(mark.right - mark.left, 0.7), high - 2 * inset);
+        const QRectF box(left + mark.left, kAxis + kPassBand + static_cast<double>(mark.row) * high + inset,
+                         std::max(mark.right - mark.left, 0.7), high - 2 * inset);
         QColor colour = t.of(mark.kind, mark.term);
         const bool dim = stale_ || (critical_only_ && !mark.critical);
         if (dim) colour.setAlpha(45);
-        if (mark.kind == SliceKind::wait && !dim && box.width() > 2) painter.fillRect(box, wait);
+        if (mark.kind == SliceKind::wait && !dim && box.width() > 2)
+            painter.fillRect(box, wait);
         else {
             if (mark.kind == SliceKind::wait) colour.setAlpha(dim ? 30 : 110);
             painter.fillRect(box, colour);
@@ -369,8 +381,9 @@ void TimelineWidget::paintEvent(QPaintEvent*) {
             const std::string& key = timeline.key(slice);
             const bool on_light = mark.kind == SliceKind::wait || colour.lightness() > 120;
             painter.setPen(mark.kind == SliceKind::wait ? t.text : on_light ? QColor(0x14171a) : QColor(0xffffff));
-            painter.drawText(box.adjusted(3, 0, -2, 0), Qt::AlignVCenter | Qt::AlignLeft,
-                             fontMetrics().elidedText(qs(key.substr(key.rfind('/') + 1)), Qt::ElideRight, static_cast<int>(box.width()) - 5));
+            painter.drawText(
+                box.adjusted(3, 0, -2, 0), Qt::AlignVCenter | Qt::AlignLeft,
+                fontMetrics().elidedText(qs(key.substr(key.rfind('/') + 1)), Qt::ElideRight, static_cast<int>(box.width()) - 5));
         }
     }
     const auto outline = [&](SliceRef at, const QColor& colour, double pen) {
@@ -380,7 +393,8 @@ void TimelineWidget::paintEvent(QPaintEvent*) {
         if (b < 0 || a > view_.width()) return;
         painter.setPen(QPen(colour, pen));
         painter.setBrush(Qt::NoBrush);
-        painter.drawRect(QRectF(left + a, kAxis + kPassBand + static_cast<double>(at.row) * high + 1, std::max(b - a, 2.0), high - 2));
+        painter.drawRect(
+            QRectF(left + a, kAxis + kPassBand + static_cast<double>(at.row) * high + 1, std::max(b - a, 2.0), high - 2));
     };
     // Hits are marked as long as they can be told apart.
     std::size_t drawn = 0;
@@ -434,8 +448,8 @@ TimelinePage::TimelinePage(Session& session, QWidget* parent) : Page(session, "t
     ruler_ = new QLabel(this);
     ruler_->setObjectName("timeline.ruler");
     ruler_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
-    for (QWidget* widget : {static_cast<QWidget*>(search_), static_cast<QWidget*>(before), static_cast<QWidget*>(after), static_cast<QWidget*>(hits_),
-                            static_cast<QWidget*>(critical), static_cast<QWidget*>(whole)}) {
+    for (QWidget* widget : {static_cast<QWidget*>(search_), static_cast<QWidget*>(before), static_cast<QWidget*>(after),
+                            static_cast<QWidget*>(hits_), static_cast<QWidget*>(critical), static_cast<QWidget*>(whole)}) {
         row->addWidget(widget);
     }
     row->addWidget(ruler_, 1);
@@ -501,7 +515,8 @@ std::vector<Table> TimelinePage::tables() const {
     if (!details) return {};
     Table table;
     table.name = "timeline";
-    table.columns = {{"row", "", false}, {"operation", "", false}, {"kind", "", false}, {"start us", "", true}, {"duration us", "", true}, {"critical", "", false}};
+    table.columns = {{"row", "", false},     {"operation", "", false},  {"kind", "", false},
+                     {"start us", "", true}, {"duration us", "", true}, {"critical", "", false}};
     for (const TimelineRow& row : details->timeline.rows) {
         for (const Slice& slice : row.slices) {
             table.rows.push_back({{qs(row.name), {}, {}, false, 0},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The timeline: a row for each rank and stream, zoomed with the wheel or W/S, moved with A/D or the scroll bar, a stretch measured
-// by dragging, searched by key. Below it, under the same time axis, the links of the box. What a click chooses is
+// The timeline: a row for each rank and stream, zoomed with the wheel or W/S, moved with A/D or the scroll bar, a stretch
+// measured by dragging, searched by key. Below it, under the same time axis, the links of the box. What a click chooses is
 // explained by the panel below; the time under the cursor goes to the box view.
 
 #include <optional>
@@ -18,7 +18,7 @@ namespace draftboard::gui {
 
 class TimelineWidget : public QWidget {
     Q_OBJECT
-   public:
+ public:
     explicit TimelineWidget(QWidget* parent = nullptr);
     void show_timeline(std::shared_ptr<const Details> details, const model::Machine* machine);
     void set_stale(bool stale);
@@ -34,12 +34,12 @@ class TimelineWidget : public QWidget {
     [[nodiscard]] QSize minimumSizeHint() const override;
     [[nodiscard]] double label_width() const;
 
-   signals:
+ signals:
     void chosen_operation(const QString& key);
     void time_changed(qint64 picoseconds);
     void view_changed();
 
-   protected:
+ protected:
     void paintEvent(QPaintEvent* event) override;
     void resizeEvent(QResizeEvent* event) override;
     void wheelEvent(QWheelEvent* event) override;
@@ -50,7 +50,7 @@ class TimelineWidget : public QWidget {
     void keyPressEvent(QKeyEvent* event) override;
     bool event(QEvent* event) override;
 
-   private:
+ private:
     [[nodiscard]] std::optional<SliceRef> slice_at(QPoint point) const;
     [[nodiscard]] double row_height() const;
     void choose(SliceRef slice);
@@ -62,7 +62,7 @@ class TimelineWidget : public QWidget {
     std::shared_ptr<const Details> details_;
     std::vector<QString> link_names_;
     std::vector<double> link_capacity_;
-    std::vector<std::size_t> busiest_;   ///< tracks that are drawn
+    std::vector<std::size_t> busiest_;  ///< tracks that are drawn
     TimelineView view_;
     bool stale_ = false;
     bool critical_only_ = false;
@@ -71,14 +71,14 @@ class TimelineWidget : public QWidget {
     std::optional<SliceRef> chosen_;
     std::optional<SliceRef> hovered_;
     double press_x_ = -1;
-    double ruler_from_ = -1;   ///< pixels at press; the ruler itself is in time
+    double ruler_from_ = -1;  ///< pixels at press; the ruler itself is in time
     sim::Time ruler_start_ = 0;
     sim::Time ruler_end_ = 0;
 };
 
 class TimelinePage : public Page {
     Q_OBJECT
-   public:
+ public:
     explicit TimelinePage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] QWidget* picture() override { return widget_; }
     [[nodiscard]] std::vector<Table> tables() const override;
@@ -86,15 +86,15 @@ class TimelinePage : public Page {
     [[nodiscard]] TimelineWidget& widget() { return *widget_; }
     [[nodiscard]] bool busy() const override { return session_.details() == nullptr; }
 
-   signals:
+ signals:
     void chosen_operation(const QString& key);
     void time_changed(qint64 picoseconds);
 
-   protected:
+ protected:
     void refresh() override;
     void mark_stale(bool stale) override;
 
-   private:
+ private:
     void show_range();
 
     TimelineWidget* widget_ = nullptr;

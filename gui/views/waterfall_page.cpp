@@ -17,7 +17,7 @@
 namespace draftboard::gui {
 
 namespace {
-constexpr int kTop = 30;      // axis
+constexpr int kTop = 30;  // axis
 constexpr int kMargin = 10;
 }  // namespace
 
@@ -67,9 +67,12 @@ void WaterfallWidget::choose(int bar) {
 void WaterfallWidget::mousePressEvent(QMouseEvent* event) { choose(bar_at(event->pos())); }
 
 void WaterfallWidget::keyPressEvent(QKeyEvent* event) {
-    if (event->key() == Qt::Key_Down) choose(std::min(chosen_ + 1, static_cast<int>(waterfall_.bars.size()) - 1));
-    else if (event->key() == Qt::Key_Up) choose(std::max(chosen_ - 1, 0));
-    else QWidget::keyPressEvent(event);
+    if (event->key() == Qt::Key_Down)
+        choose(std::min(chosen_ + 1, static_cast<int>(waterfall_.bars.size()) - 1));
+    else if (event->key() == Qt::Key_Up)
+        choose(std::max(chosen_ - 1, 0));
+    else
+        QWidget::keyPressEvent(event);
 }
 
 bool WaterfallWidget::event(QEvent* event) {
@@ -78,8 +81,9 @@ bool WaterfallWidget::event(QEvent* event) {
         const int at = bar_at(help->pos());
         if (at >= 0) {
             const WaterfallBar& bar = waterfall_.bars[static_cast<std::size_t>(at)];
-            QString text = qs(bar.pass) + (bar.host ? "" : "." + qs(bar.name)) + "\n" + fixed(bar.to_ms - bar.from_ms, 3) + " ms +/- " +
-                           fixed(bar.sigma_ms, 3) + ", " + fixed(100 * bar.share, 1) + " % of the cycle\n" + qs(to_name(bar.coverage));
+            QString text = qs(bar.pass) + (bar.host ? "" : "." + qs(bar.name)) + "\n" + fixed(bar.to_ms - bar.from_ms, 3) +
+                           " ms +/- " + fixed(bar.sigma_ms, 3) + ", " + fixed(100 * bar.share, 1) + " % of the cycle\n" +
+                           qs(to_name(bar.coverage));
             if (waterfall_.baseline_ms > 0) text += "\npinned: " + fixed(bar.baseline_ms, 3) + " ms";
             QToolTip::showText(help->globalPos(), text, this);
         }
@@ -120,7 +124,8 @@ void WaterfallWidget::paintEvent(QPaintEvent*) {
         painter.setPen(QPen(t.grid));
         painter.drawLine(QPointF(x_of(ms), kTop - 4), QPointF(x_of(ms), bottom));
         painter.setPen(t.muted);
-        painter.drawText(QRectF(x_of(ms) - 40, 2, 80, kTop - 8), Qt::AlignHCenter | Qt::AlignBottom, QString::number(ms, 'g', 4) + (ms == 0 ? " ms" : ""));
+        painter.drawText(QRectF(x_of(ms) - 40, 2, 80, kTop - 8), Qt::AlignHCenter | Qt::AlignBottom,
+                         QString::number(ms, 'g', 4) + (ms == 0 ? " ms" : ""));
     }
 
     std::string pass;
@@ -145,15 +150,18 @@ void WaterfallWidget::paintEvent(QPaintEvent*) {
             pass = bar.pass;
         }
         painter.setPen(stale_ ? t.muted : t.text);
-        painter.drawText(QRectF(kMargin + pass_width, y, label_width + 6, row), Qt::AlignVCenter | Qt::AlignLeft, bar.host ? "" : qs(bar.name));
+        painter.drawText(QRectF(kMargin + pass_width, y, label_width + 6, row), Qt::AlignVCenter | Qt::AlignLeft,
+                         bar.host ? "" : qs(bar.name));
         QColor colour = bar.host ? t.muted : t.of(bar.kind);
         if (stale_) colour.setAlpha(90);
-        const QRectF box(QPointF(x_of(bar.from_ms), y + (row - thick) / 2), QPointF(std::max(x_of(bar.to_ms), x_of(bar.from_ms) + 1), y + (row + thick) / 2));
+        const QRectF box(QPointF(x_of(bar.from_ms), y + (row - thick) / 2),
+                         QPointF(std::max(x_of(bar.to_ms), x_of(bar.from_ms) + 1), y + (row + thick) / 2));
         painter.fillRect(box, bar.kind == sim::TermKind::wait && !bar.host ? t.hatch(colour) : QBrush(colour));
         if (waterfall_.baseline_ms > 0) {
             painter.setPen(QPen(t.text, 1.2, Qt::DotLine));
             painter.setBrush(Qt::NoBrush);
-            painter.drawRect(QRectF(QPointF(x_of(bar.from_ms), box.top() - 2), QPointF(x_of(bar.from_ms + bar.baseline_ms), box.bottom() + 2)));
+            painter.drawRect(QRectF(QPointF(x_of(bar.from_ms), box.top() - 2),
+                                    QPointF(x_of(bar.from_ms + bar.baseline_ms), box.bottom() + 2)));
         }
         const double ms = bar.to_ms - bar.from_ms;
         const double sigma = std::min(bar.sigma_ms, ms);
@@ -166,7 +174,8 @@ void WaterfallWidget::paintEvent(QPaintEvent*) {
         painter.drawText(QRectF(right + 4, y, value_width - 4, row), Qt::AlignVCenter | Qt::AlignRight,
                          fixed(ms, 3) + " ms  " + fixed(100 * bar.share, 1).rightJustified(5) + " %");
         painter.setPen(t.of(bar.coverage));
-        painter.drawText(QRectF(right + value_width + 8, y, coverage_width, row), Qt::AlignVCenter | Qt::AlignLeft, qs(to_name(bar.coverage)));
+        painter.drawText(QRectF(right + value_width + 8, y, coverage_width, row), Qt::AlignVCenter | Qt::AlignLeft,
+                         qs(to_name(bar.coverage)));
     }
     if (waterfall_.budget_ms > 0) {
         const double x = x_of(waterfall_.budget_ms);

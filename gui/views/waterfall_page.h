@@ -12,7 +12,7 @@ namespace draftboard::gui {
 
 class WaterfallWidget : public QWidget {
     Q_OBJECT
-   public:
+ public:
     explicit WaterfallWidget(QWidget* parent = nullptr);
     void show_waterfall(Waterfall waterfall, bool stale);
     [[nodiscard]] const Waterfall& waterfall() const { return waterfall_; }
@@ -20,16 +20,16 @@ class WaterfallWidget : public QWidget {
     /// Centre of a bar's row, for tests.
     [[nodiscard]] QPoint centre_of(std::size_t bar) const;
 
-   signals:
+ signals:
     void chosen(const QString& pass, const QString& term);
 
-   protected:
+ protected:
     void paintEvent(QPaintEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
     void keyPressEvent(QKeyEvent* event) override;
     bool event(QEvent* event) override;
 
-   private:
+ private:
     [[nodiscard]] double row_height() const;
     [[nodiscard]] int bar_at(QPoint point) const;
     void choose(int bar);
@@ -41,21 +41,21 @@ class WaterfallWidget : public QWidget {
 
 class WaterfallPage : public Page {
     Q_OBJECT
-   public:
+ public:
     explicit WaterfallPage(Session& session, QWidget* parent = nullptr);
     [[nodiscard]] QWidget* picture() override { return widget_; }
     [[nodiscard]] std::vector<Table> tables() const override;
     [[nodiscard]] bool explains() const override { return true; }
     [[nodiscard]] WaterfallWidget& widget() { return *widget_; }
 
-   signals:
+ signals:
     void chosen(const QString& pass, const QString& term);
 
-   protected:
+ protected:
     void refresh() override;
     void mark_stale(bool stale) override;
 
-   private:
+ private:
     WaterfallWidget* widget_ = nullptr;
 };
 

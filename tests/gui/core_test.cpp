@@ -1,38 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the desktop asks and shows, without Qt: variants and projects, knobs, sweeps, levers, and that answers are the command line's.
+// What the desktop asks and shows, without Qt: variants and projects, knobs, sweeps, levers, and that answers are the command
+// line's.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <future>
 #include <set>
 
 #include "gui/core/box_edit.h"
 #include "gui/core/levers.h"
 #include "gui/core/measured_points.h"
-#include "gui/core/prediction_worker.h"
 #include "gui/core/project.h"
 #include "gui/core/sweep.h"
 #include "gui/core/validation_file.h"
 #include "model/data_library.h"
 #include "model/machine_json.h"
+#include "tests/gui/founding.h"
 #include "tests/support/process.h"
 
 namespace draftboard::gui {
 namespace {
 
 using model::Json;
-
-const std::string kData = std::string(DRAFTBOARD_SOURCE_DIR) + "/data";
-constexpr const char* kFounding = "kimi-k2.5-eagle3-founding";
-
-Variant founding(std::vector<Edit> edits = {}) { return {"founding", kFounding, std::move(edits), ""}; }
-
-AnswerPointer answered(const Variant& variant) {
-    Answerer answerer(kData);
-    auto answer = answerer.answer(variant);
-    EXPECT_TRUE(answer) << (answer ? "" : answer.error().to_text());
-    return answer ? *answer : nullptr;
-}
 
 /// What the command line prints for the variant, run as its own process.
 std::string command_line_json(const Variant& variant) {
@@ -91,7 +79,8 @@ TEST(Variant, ResettingAFieldTakesWhatIsBelowItAlong) {
 
 TEST(Project, WrittenAndReadAgainIsTheSame) {
     Project project = project_of(kFounding);
-    project.variants.push_back(founding({{"speculation.steps", 4}, {"speculation.acceptance", Json{{"acceptance_length", 2.5}}}}));
+    project.variants.push_back(
+        founding({{"speculation.steps", 4}, {"speculation.acceptance", Json{{"acceptance_length", 2.5}}}}));
     project.current = 1;
     project.baseline = 0;
     project.unknown["later"] = "kept";
@@ -110,7 +99,8 @@ TEST(Project, BadFilesAreRefusedWithTheirPlace) {
         {R"({"format":"draftboard.project","version":1,"variants":[]})", "/variants"},
         {R"({"format":"draftboard.project","version":1,"variants":[{"name":"a","base":"b"}],"current":1})", "/current"},
         {R"({"format":"draftboard.project","version":1,"variants":[{"name":"a","base":"b"}],"baseline":7})", "/baseline"},
-        {R"({"format":"draftboard.project","version":1,"variants":[{"name":"a","base":"b","edits":[["x"]]}]})", "/variants/0/edits/0"},
+        {R"({"format":"draftboard.project","version":1,"variants":[{"name":"a","base":"b","edits":[["x"]]}]})",
+         "/variants/0/edits/0"},
         {R"({"format":"draftboard.project","version":9,"variants":[{"name":"a","base":"b"}]})", "/version"},
     };
     for (const auto& [text, place] : bad) {
@@ -132,8 +122,10 @@ TEST(ValidationFile, BadFilesAreRefusedWithTheirPlace) {
         {R"({"suite":"s"})", "/configurations"},
         {R"({"suite":"s","configurations":[]})", "/configurations"},
         {R"({"suite":"s","configurations":[{"name":"a"}]})", "/configurations/0/measured_tokens_per_second"},
-        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":0,"predicted_tokens_per_second":{"value":1}}]})", "measured"},
-        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":1,"predicted_tokens_per_second":2}]})", "predicted"},
+        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":0,"predicted_tokens_per_second":{"value":1}}]})",
+         "measured"},
+        {R"({"suite":"s","configurations":[{"name":"a","measured_tokens_per_second":1,"predicted_tokens_per_second":2}]})",
+         "predicted"},
     };
     for (const auto& [text, place] : bad) {
         const auto file = parse_validation_file(text, "file");
@@ -222,20 +214,6 @@ TEST(Sweep, OverAcceptanceCrossesPlainDecodingAtTheBreakEvenLength) {
     EXPECT_NEAR(crossings[0], answer->prediction.break_even_acceptance_length, 1e-6);
 }
 
-TEST(Sweep, GivesTheSameWhateverTheNumberOfThreads) {
-    const AnswerPointer answer = answered(founding());
-    const auto knobs = knob_table(kData);
-    const std::vector<SweepAxis> axes{sweep_axis(*find_knob(knobs, "speculation.steps"), 6, *answer),
-                                      sweep_axis(*find_knob(knobs, "workload.concurrency"), 5, *answer)};
-    const auto one = run_sweep(*answer, axes, kData, 1, {});
-    const auto three = run_sweep(*answer, axes, kData, 3, {});
-    ASSERT_TRUE(one && three);
-    EXPECT_EQ(sweep_csv(*one), sweep_csv(*three));
-    EXPECT_TRUE(one->complete);
-    const Variant same = founding({{"speculation.steps", one->at(2, 1).values[0]}, {"workload.concurrency", one->at(2, 1).values[1]}});
-    EXPECT_EQ(one->at(2, 1).tokens_per_second.value, answered(same)->prediction.tokens_per_second.value);
-}
-
 TEST(Sweep, GoesThroughThePresentValue) {
     const AnswerPointer answer = answered(founding({{"workload.context_tokens", 5000}}));
     const auto knobs = knob_table(kData);
@@ -252,17 +230,6 @@ TEST(Sweep, WhatCanNotBeAnsweredSaysWhy) {
     EXPECT_TRUE(sweep->points[3].error.empty()) << sweep->points[3].error;
 }
 
-TEST(Sweep, StopsWhenAskedTo) {
-    const AnswerPointer answer = answered(founding());
-    const auto knobs = knob_table(kData);
-    std::stop_source stop;
-    stop.request_stop();
-    const auto sweep = run_sweep(*answer, {sweep_axis(*find_knob(knobs, "workload.context_tokens"), 50, *answer)}, kData, 2, stop.get_token());
-    ASSERT_TRUE(sweep);
-    EXPECT_FALSE(sweep->complete);
-}
-
-// f(x) = x at x = 1..12: the level 4.5 is crossed at 4.5, a level that is a value is met there once.
 TEST(Sweep, CrossingsOfALevelAreInterpolated) {
     const AnswerPointer answer = answered(founding());
     const auto knobs = knob_table(kData);
@@ -299,42 +266,14 @@ TEST(Levers, TheFoundingCaseGainsMostFromAVerifyPassInAGraph) {
     const auto levers = levers_of(*answer, knobs);
     const auto results = run_levers(*answer, levers, kData, {});
     ASSERT_EQ(results.size(), levers.size());
-    const auto first = std::find_if(results.begin(), results.end(), [](const LeverResult& r) { return r.lever.kind == LeverKind::setting; });
+    const auto first =
+        std::find_if(results.begin(), results.end(), [](const LeverResult& r) { return r.lever.kind == LeverKind::setting; });
     ASSERT_NE(first, results.end());
     EXPECT_EQ(first->lever.name, "Verify launch: graph");
     const AnswerPointer graph = answered(founding(first->lever.edits));
     EXPECT_DOUBLE_EQ(first->gain, graph->prediction.tokens_per_second.value / answer->prediction.tokens_per_second.value - 1);
     for (const Lever& lever : levers) EXPECT_FALSE(lever.edits.empty()) << lever.name;
     EXPECT_NE(levers_markdown(*answer, results).find("--set engine.launch.verify=graph"), std::string::npos);
-}
-
-TEST(Worker, OnlyTheNewestQuestionIsSureOfAnAnswer) {
-    std::promise<std::uint64_t> last;
-    std::atomic<std::uint64_t> wanted{0};
-    std::atomic<int> answers{0};
-    std::atomic<bool> done{false};
-    {
-        PredictionWorker::Receiver receiver;
-        receiver.answered = [&](std::uint64_t number, const model::Expected<AnswerPointer>& answer) {
-            ++answers;
-            EXPECT_TRUE(answer);
-            if (number == wanted && !done.exchange(true)) last.set_value(static_cast<std::uint64_t>((*answer)->scenario.speculation.steps));
-        };
-        receiver.detailed = [](std::uint64_t, const std::shared_ptr<const Details>&) {};
-        PredictionWorker worker(kData, std::move(receiver));
-        wanted = 40;
-        for (int i = 0; i < 40; ++i) worker.ask(founding({{"speculation.steps", 1 + i % 8}}));
-        EXPECT_EQ(last.get_future().get(), 8u);  // the 40th asks for depth 8
-    }
-    EXPECT_LT(answers, 40);
-}
-
-TEST(Worker, EndsAtOnceThoughQuestionsWait) {
-    PredictionWorker::Receiver receiver;
-    receiver.answered = [](std::uint64_t, const model::Expected<AnswerPointer>&) {};
-    receiver.detailed = [](std::uint64_t, const std::shared_ptr<const Details>&) {};
-    PredictionWorker worker(kData, std::move(receiver));
-    for (int i = 0; i < 5; ++i) worker.ask(founding());
 }
 
 TEST(BoxEdit, HalfTheLanesCarryHalfAsMuch) {

@@ -38,9 +38,13 @@ TEST(Timeline, CarriesTheSameTimesAsTheTerms) {
     const Timeline timeline = build_timeline(*answer);
     EXPECT_EQ(timeline.rows.size(), 8u);
     const StretchSum sum = sum_stretch(timeline, 0, timeline.total);
-    EXPECT_NEAR(sum.transport_ms, ms_of(answer->prediction, "collectives.latency") + ms_of(answer->prediction, "collectives.transport"), 1e-6);
-    EXPECT_NEAR(sum.kernel_ms, ms_of(answer->prediction, "experts") + ms_of(answer->prediction, "dense") + ms_of(answer->prediction, "attention") +
-                                   ms_of(answer->prediction, "lm_head") + ms_of(answer->prediction, "other_kernels"), 1e-6);
+    EXPECT_NEAR(sum.transport_ms,
+                ms_of(answer->prediction, "collectives.latency") + ms_of(answer->prediction, "collectives.transport"), 1e-6);
+    EXPECT_NEAR(sum.kernel_ms,
+                ms_of(answer->prediction, "experts") + ms_of(answer->prediction, "dense") +
+                    ms_of(answer->prediction, "attention") + ms_of(answer->prediction, "lm_head") +
+                    ms_of(answer->prediction, "other_kernels"),
+                1e-6);
     EXPECT_NEAR(sim::to_ms(timeline.total) + answer->prediction.host_ms, answer->prediction.cycle_ms, 1e-6);
 }
 
@@ -48,13 +52,15 @@ TEST(Timeline, SlicesOfARowFollowEachOtherWithoutOverlap) {
     for (const char* scenario : {"kimi-k2.5-eagle3-founding", "qwen3.5-397b-mtp-founding", "kimi-k2.5-ngram-founding"}) {
         const Timeline timeline = build_timeline(*answered(scenario));
         for (const TimelineRow& row : timeline.rows) {
-            for (std::size_t i = 1; i < row.slices.size(); ++i) ASSERT_LE(row.slices[i - 1].end, row.slices[i].start) << scenario << " " << row.name;
+            for (std::size_t i = 1; i < row.slices.size(); ++i)
+                ASSERT_LE(row.slices[i - 1].end, row.slices[i].start) << scenario << " " << row.name;
             EXPECT_TRUE(row.slices.empty() || row.slices.back().end <= timeline.total);
         }
     }
 }
 
-// Nothing on the critical path waits, at any time but in launch gaps something critical runs, and two critical slices never overlap.
+// Nothing on the critical path waits, at any time but in launch gaps something critical runs, and two critical slices never
+// overlap.
 TEST(Timeline, TheCriticalPathIsOneSequenceThatEndsWithTheCycle) {
     const Timeline timeline = build_timeline(*answered("kimi-k2.5-eagle3-founding", {{"engine.launch.verify", "graph"}}));
     std::vector<Slice> path;

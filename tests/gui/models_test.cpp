@@ -18,7 +18,7 @@ namespace {
 const std::string kData = std::string(DRAFTBOARD_SOURCE_DIR) + "/data";
 
 class SessionTest : public ::testing::Test {
-   protected:
+ protected:
     SessionTest() : session(kData) { session.open(load_project("founding-case", kData).value(), {}); }
     void settle() {
         ASSERT_TRUE(QTest::qWaitFor([this] { return !session.stale() && session.details() != nullptr; }, 10000));
@@ -55,7 +55,8 @@ TEST_F(SessionTest, UndoAndRedoWalkThroughAllChanges) {
 
 TEST_F(SessionTest, OneDragIsOneStepOfTheHistory) {
     settle();
-    for (int context = 2000; context < 9000; context += 1000) session.set_knob(knob("workload.context_tokens"), context, "drag 1");
+    for (int context = 2000; context < 9000; context += 1000)
+        session.set_knob(knob("workload.context_tokens"), context, "drag 1");
     EXPECT_EQ(session.history().count(), 1);
     session.set_knob(knob("workload.context_tokens"), 4096, "drag 2");
     EXPECT_EQ(session.history().count(), 2);
@@ -85,12 +86,14 @@ TEST_F(SessionTest, WhatCanNotBeAnsweredIsAnErrorAndTheOldAnswerStays) {
 }
 
 TEST_F(SessionTest, AllVariantsAreAnsweredAndTheBaselineToo) {
-    ASSERT_TRUE(QTest::qWaitFor([this] {
-        for (const Variant& variant : session.project().variants) {
-            if (!session.compared(variant).answer) return false;
-        }
-        return true;
-    }, 20000));
+    ASSERT_TRUE(QTest::qWaitFor(
+        [this] {
+            for (const Variant& variant : session.project().variants) {
+                if (!session.compared(variant).answer) return false;
+            }
+            return true;
+        },
+        20000));
     ASSERT_TRUE(session.baseline());
     session.show_variant(1);
     settle();
@@ -133,10 +136,17 @@ TEST_F(SessionTest, EveryTableKeepsTheRulesOfItemModels) {
     const auto axis = sweep_axis(knob("speculation.steps"), 4, answer);
     const auto sweep = run_sweep(answer, {axis}, kData, 1, {});
     const auto levers = run_levers(answer, levers_of(answer, session.knobs()), kData, {});
-    const std::vector<Table> tables{terms_table(answer, session.baseline().get()), terms_table(answer, nullptr),
-                                    operations_table(*session.details(), "", ""), operations_table(*session.details(), "verify", "experts"),
-                                    constants_table(session.details()->explanation), memory_table(answer), variants_table(session),
-                                    sweep_table(*sweep), levers_table(levers), differences_table(session), Table{}};
+    const std::vector<Table> tables{terms_table(answer, session.baseline().get()),
+                                    terms_table(answer, nullptr),
+                                    operations_table(*session.details(), "", ""),
+                                    operations_table(*session.details(), "verify", "experts"),
+                                    constants_table(session.details()->explanation),
+                                    memory_table(answer),
+                                    variants_table(session),
+                                    sweep_table(*sweep),
+                                    levers_table(levers),
+                                    differences_table(session),
+                                    Table{}};
     for (const Table& table : tables) {
         model.set(table);
         EXPECT_EQ(model.rowCount(), static_cast<int>(table.rows.size())) << table.name.toStdString();
@@ -150,7 +160,8 @@ TEST_F(SessionTest, TheOperationsOfATermAddUpToIt) {
     const Answer& answer = *session.answer();
     for (const char* term : {"experts", "dense", "attention", "lm_head", "other_kernels"}) {
         double sum = 0;
-        for (const sim::ExplainedOperation* operation : chosen_operations(*session.details(), "verify", term)) sum += operation->total_ms;
+        for (const sim::ExplainedOperation* operation : chosen_operations(*session.details(), "verify", term))
+            sum += operation->total_ms;
         for (const sim::Term& of : answer.prediction.terms) {
             if (of.name != std::string("verify.") + term) continue;
             EXPECT_NEAR(sum, of.ms, 0.02 * of.ms + 1e-3) << term;  // ranks jitter around the mean
@@ -160,7 +171,8 @@ TEST_F(SessionTest, TheOperationsOfATermAddUpToIt) {
 
 TEST(Tables, CsvQuotesWhatNeedsItAndTsvKeepsCellsApart) {
     const auto cell = [](const char* text) { return Cell{text, {}, {}, false, 0}; };
-    const Table table{"t", {{"a", "", false}, {"b", "", false}}, {{cell("x,y"), cell("say \"hi\"")}, {cell("tab\there"), cell("line\nbreak")}}};
+    const Table table{
+        "t", {{"a", "", false}, {"b", "", false}}, {{cell("x,y"), cell("say \"hi\"")}, {cell("tab\there"), cell("line\nbreak")}}};
     EXPECT_EQ(to_csv(table), "a,b\n\"x,y\",\"say \"\"hi\"\"\"\ntab\there,\"line\nbreak\"\n");
     EXPECT_EQ(to_tsv(table), "a\tb\nx,y\tsay \"hi\"\ntab here\tline break\n");
 }

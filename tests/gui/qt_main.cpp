@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts GoogleTest with a Qt application; without a display the off-screen platform takes its place.
+// Starts GoogleTest with a Qt application; off-screen unless QT_QPA_PLATFORM says otherwise.
 #include <gtest/gtest.h>
 
 #include <QApplication>
@@ -10,7 +10,8 @@
 #include "gui/views/theme.h"
 
 int main(int argc, char** argv) {
-    if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM") && qEnvironmentVariableIsEmpty("DISPLAY")) qputenv("QT_QPA_PLATFORM", "offscreen");
+    if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM") && qEnvironmentVariableIsEmpty("DISPLAY"))
+        qputenv("QT_QPA_PLATFORM", "offscreen");
     ::testing::InitGoogleTest(&argc, argv);
     QApplication application(argc, argv);
     QStandardPaths::setTestModeEnabled(true);

@@ -9,8 +9,8 @@
 #include <QDir>
 #include <QDoubleSpinBox>
 #include <QElapsedTimer>
-#include <QImage>
 #include <QFile>
+#include <QImage>
 #include <QLabel>
 #include <QLineEdit>
 #include <QMenuBar>
@@ -46,7 +46,7 @@ namespace {
 const std::string kData = std::string(DRAFTBOARD_SOURCE_DIR) + "/data";
 
 class WindowTest : public ::testing::Test {
-   protected:
+ protected:
     WindowTest() : window(kData, false) {
         EXPECT_EQ(window.open_file("founding-case"), QString());
         window.resize(1280, 800);
@@ -70,7 +70,8 @@ class WindowTest : public ::testing::Test {
     void tab(const QString& id) {
         auto* tabs = find<QTabWidget>("views");
         for (int i = 0; i < tabs->count(); ++i) {
-            if (tabs->widget(i)->objectName() == "page." + id) QTest::mouseClick(tabs->tabBar(), Qt::LeftButton, {}, tabs->tabBar()->tabRect(i).center());
+            if (tabs->widget(i)->objectName() == "page." + id)
+                QTest::mouseClick(tabs->tabBar(), Qt::LeftButton, {}, tabs->tabBar()->tabRect(i).center());
         }
         ASSERT_EQ(window.current_page()->id(), id);
         ASSERT_TRUE(settle(window));
@@ -114,7 +115,8 @@ class WindowTest : public ::testing::Test {
         for (const std::string& edit : variant.edit_texts()) arguments.insert(arguments.end(), {"--set", edit});
         const auto result = tests::run_process(arguments);
         const QString text = qs(result.output).simplified();
-        EXPECT_TRUE(text.contains("tokens per second " + figure("tokens_per_second") + " tok/s")) << result.output << result.errors;
+        EXPECT_TRUE(text.contains("tokens per second " + figure("tokens_per_second") + " tok/s"))
+            << result.output << result.errors;
         EXPECT_TRUE(text.contains("plain decoding " + figure("plain") + " tok/s")) << result.output;
         EXPECT_TRUE(text.contains("speed-up " + figure("speedup"))) << result.output;
         EXPECT_TRUE(text.contains("break-even length " + figure("break_even") + " tokens")) << result.output;
@@ -148,7 +150,8 @@ TEST_F(WindowTest, ImportsATopologyThatIsPasted) {
     });
     click("box.paste");
     ASSERT_TRUE(settle(window));
-    EXPECT_TRUE(find<QLabel>("box.message")->text().contains("nvidia-smi topo -m")) << find<QLabel>("box.message")->text().toStdString();
+    EXPECT_TRUE(find<QLabel>("box.message")->text().contains("nvidia-smi topo -m"))
+        << find<QLabel>("box.message")->text().toStdString();
     EXPECT_EQ(window.session().project().shown().edits.size(), 1u);
     EXPECT_EQ(window.session().project().shown().edits[0].path, "machine");
     EXPECT_FALSE(window.session().error()) << window.session().error()->to_text();
@@ -199,7 +202,8 @@ TEST_F(WindowTest, ComparesTensorParallel8WithTwoOf4) {
     ASSERT_TRUE(one);
     EXPECT_EQ(one->scenario.layout.name(), "TP8");
     const QString difference = find<QLabel>("answer.tokens_per_second.difference")->text();
-    EXPECT_EQ(difference, change_text(two.prediction.tokens_per_second.value, one->prediction.tokens_per_second.value) + " vs pinned");
+    EXPECT_EQ(difference,
+              change_text(two.prediction.tokens_per_second.value, one->prediction.tokens_per_second.value) + " vs pinned");
     const auto* table = find<QTableView>("variants.table");
     EXPECT_EQ(table->model()->rowCount(), static_cast<int>(window.session().project().variants.size()));
     expect_command_line_agrees();
@@ -249,7 +253,8 @@ TEST_F(WindowTest, ShowsWhyVerifyIsSlowInTheFoundingCase) {
     EXPECT_EQ(bars[largest].pass + "." + bars[largest].name, "verify.collectives.wait");
     QTest::mouseClick(&waterfall, Qt::LeftButton, {}, waterfall.centre_of(largest));
     auto* explanation = find<ExplanationPanel>("explanation");
-    EXPECT_TRUE(explanation->table().rows[0][0].text.contains("all_reduce")) << explanation->table().rows[0][0].text.toStdString();
+    EXPECT_TRUE(explanation->table().rows[0][0].text.contains("all_reduce"))
+        << explanation->table().rows[0][0].text.toStdString();
     EXPECT_TRUE(explanation->text().contains("formula"));
     EXPECT_TRUE(explanation->text().contains("source"));
     // And on the timeline, a click on a slice explains that operation.
@@ -279,8 +284,10 @@ TEST_F(WindowTest, PinsAndComparesAHostStagedAllReduce) {
     ASSERT_TRUE(pinned);
     ASSERT_FALSE(window.session().error());
     EXPECT_EQ(window.session().answer()->scenario.collective.implementation, model::Implementation::host_staged);
-    EXPECT_EQ(find<QLabel>("answer.tokens_per_second.difference")->text(),
-              change_text(window.session().answer()->prediction.tokens_per_second.value, pinned->prediction.tokens_per_second.value) + " vs pinned");
+    EXPECT_EQ(
+        find<QLabel>("answer.tokens_per_second.difference")->text(),
+        change_text(window.session().answer()->prediction.tokens_per_second.value, pinned->prediction.tokens_per_second.value) +
+            " vs pinned");
     expect_command_line_agrees();
 }
 
@@ -329,7 +336,8 @@ TEST_F(WindowTest, OpensAValidationReport) {
     ASSERT_EQ(window.open_file(DRAFTBOARD_SOURCE_DIR "/tests/fixtures/validations/cpu-quick.json"), QString());
     EXPECT_EQ(window.current_page()->id(), "validation");
     ASSERT_TRUE(settle(window));
-    EXPECT_TRUE(find<QLabel>("validation.text")->text().contains("median error of tok/s")) << find<QLabel>("validation.text")->text().toStdString();
+    EXPECT_TRUE(find<QLabel>("validation.text")->text().contains("median error of tok/s"))
+        << find<QLabel>("validation.text")->text().toStdString();
     const auto* table = find<QTableView>("validation.configurations");
     ASSERT_GT(table->model()->rowCount(), 5);
     double last = 1e9;
@@ -442,8 +450,8 @@ TEST_F(WindowTest, ADraggedBarChangesTheAnswerAndIsUndoneAtOnce) {
     EXPECT_EQ(figure("tokens_per_second"), before);
 }
 
-// Answers stand on the screen within 50 ms in the median and 200 ms at worst, with the timeline shown. The bounds here are those of a
-// loaded machine that builds and tests beside it; docs/desktop.md has the figures of a quiet one.
+// Answers stand on the screen within 50 ms in the median and 200 ms at worst, with the timeline shown. The bounds here are those
+// of a loaded machine that builds and tests beside it; docs/desktop.md has the figures of a quiet one.
 TEST_F(WindowTest, AnswersWhileAKnobIsTurned) {
     tab("timeline");
     std::vector<double> times;
@@ -467,9 +475,13 @@ TEST_F(WindowTest, AnswersWhileAKnobIsTurned) {
 
 TEST_F(WindowTest, EveryControlHasAnAccessibleName) {
     for (const QWidget* widget : window.findChildren<QWidget*>()) {
-        const bool control = qobject_cast<const QAbstractSlider*>(widget) || qobject_cast<const QComboBox*>(widget) || qobject_cast<const QDoubleSpinBox*>(widget);
-        if (!control || widget->focusPolicy() == Qt::NoFocus || qobject_cast<const QAbstractScrollArea*>(widget->parentWidget() ? widget->parentWidget()->parentWidget() : nullptr)) continue;
-        EXPECT_FALSE(widget->accessibleName().isEmpty()) << widget->objectName().toStdString() << " of " << widget->parentWidget()->objectName().toStdString();
+        const bool control = qobject_cast<const QAbstractSlider*>(widget) || qobject_cast<const QComboBox*>(widget) ||
+                             qobject_cast<const QDoubleSpinBox*>(widget);
+        if (!control || widget->focusPolicy() == Qt::NoFocus ||
+            qobject_cast<const QAbstractScrollArea*>(widget->parentWidget() ? widget->parentWidget()->parentWidget() : nullptr))
+            continue;
+        EXPECT_FALSE(widget->accessibleName().isEmpty())
+            << widget->objectName().toStdString() << " of " << widget->parentWidget()->objectName().toStdString();
     }
 }
 
@@ -483,9 +495,10 @@ TEST_F(WindowTest, ResettingAKnobBringsBackTheScenariosValue) {
 
 // The program itself: what it writes, and how it ends.
 class Program : public ::testing::Test {
-   protected:
+ protected:
     static tests::ProcessResult run(std::vector<std::string> arguments) {
-        arguments.insert(arguments.begin(), {"/usr/bin/env", "-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "-u", "QT_QPA_PLATFORM", DRAFTBOARD_GUI_PROGRAM});
+        arguments.insert(arguments.begin(), {"/usr/bin/env", "-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "-u", "QT_QPA_PLATFORM",
+                                             DRAFTBOARD_GUI_PROGRAM});
         return tests::run_process(arguments);
     }
 };
@@ -494,7 +507,8 @@ TEST_F(Program, DrawsAnyViewWithoutADisplay) {
     QTemporaryDir folder;
     for (const char* view : {"timeline", "roofline"}) {
         const QString file = folder.filePath(QString(view) + ".png");
-        const auto result = run({"founding-case", "--view", view, "--theme", "dark", "--size", "1300x700", "--screenshot", file.toStdString()});
+        const auto result =
+            run({"founding-case", "--view", view, "--theme", "dark", "--size", "1300x700", "--screenshot", file.toStdString()});
         ASSERT_EQ(result.exit_status, 0) << result.errors;
         EXPECT_EQ(QImage(file).size(), QSize(1300, 700));
     }
@@ -508,10 +522,16 @@ TEST_F(Program, DrawsAnyViewWithoutADisplay) {
 TEST_F(Program, EndsWithTheStatusOfTheContract) {
     EXPECT_EQ(run({"--help"}).exit_status, 0);
     EXPECT_EQ(run({"--version"}).exit_status, 0);
-    const std::vector<std::vector<std::string>> bad{{"--no-such-option"}, {"no-such-scenario", "--screenshot", "x.png"}, {"--view", "none", "--screenshot", "x.png"},
-                                                    {"--size", "10x10", "--screenshot", "x.png"}, {"--sweep", "none", "--screenshot", "x.png"},
-                                                    {"--theme", "blue"}, {"--range", "5:1", "--screenshot", "x.png"}, {"--screenshot", "/no/such/folder/x.png"},
-                                                    {DRAFTBOARD_SOURCE_DIR "/tests/fixtures/validations/no_measurement.json", "--screenshot", "x.png"}};
+    const std::vector<std::vector<std::string>> bad{
+        {"--no-such-option"},
+        {"no-such-scenario", "--screenshot", "x.png"},
+        {"--view", "none", "--screenshot", "x.png"},
+        {"--size", "10x10", "--screenshot", "x.png"},
+        {"--sweep", "none", "--screenshot", "x.png"},
+        {"--theme", "blue"},
+        {"--range", "5:1", "--screenshot", "x.png"},
+        {"--screenshot", "/no/such/folder/x.png"},
+        {DRAFTBOARD_SOURCE_DIR "/tests/fixtures/validations/no_measurement.json", "--screenshot", "x.png"}};
     for (const auto& arguments : bad) {
         const auto result = run(arguments);
         EXPECT_EQ(result.exit_status, 2) << arguments[0] << ": " << result.ending() << result.errors;

@@ -25,7 +25,7 @@ packages_of() {
     case $1 in
         build) echo "g++ cmake ninja-build pkg-config nlohmann-json3-dev libcli11-dev libfmt-dev
                      libexpected-dev libboost-dev libpugixml-dev libre2-dev libhwloc-dev
-                     libeigen3-dev libspdlog-dev libhwy-dev" ;;
+                     libeigen3-dev libspdlog-dev libhwy-dev libsqlite3-dev" ;;
         test) echo "libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev" ;;
         fuzz) echo "clang libclang-rt-14-dev" ;;
         optional) echo "libsimgrid-dev" ;;

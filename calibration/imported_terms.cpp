@@ -50,7 +50,8 @@ Expected<ImportedTerms> imported_terms(const Calibration& calibration) {
     }
     if (!problems.empty()) return tl::unexpected(to_error(problems, calibration.name));
     if (imported.has("collectives")) {
-        auto constants = sim::parse_collective_constants(imported.at("collectives").value(), calibration.name + ": /imported/collectives");
+        auto constants =
+            sim::parse_collective_constants(imported.at("collectives").value(), calibration.name + ": /imported/collectives");
         if (!constants) return tl::unexpected(constants.error());
         terms.collectives = std::move(*constants);
     }

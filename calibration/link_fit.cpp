@@ -50,7 +50,9 @@ LinkKind limiting_kind(const model::Machine& machine, const model::Route& route,
     return kind;
 }
 
-std::string end_name(const std::string& kind, int index) { return index < 0 || kind == "CPU" ? kind : fmt::format("{} {}", kind, index); }
+std::string end_name(const std::string& kind, int index) {
+    return index < 0 || kind == "CPU" ? kind : fmt::format("{} {}", kind, index);
+}
 
 /// Why a matrix is no measurement of single links; empty: it is.
 std::string left_aside(const PairMatrix& matrix) {
@@ -58,9 +60,11 @@ std::string left_aside(const PairMatrix& matrix) {
     if (matrix.bidirectional) return "both directions at once";
     if (matrix.peer_access == "off") return "peer access off: copies go through host memory";
     const bool pair = names_gpu(matrix.from_kind) && names_gpu(matrix.to_kind);
-    const bool host = (names_host(matrix.from_kind) && names_gpu(matrix.to_kind)) || (names_gpu(matrix.from_kind) && names_host(matrix.to_kind));
+    const bool host = (names_host(matrix.from_kind) && names_gpu(matrix.to_kind)) ||
+                      (names_gpu(matrix.from_kind) && names_host(matrix.to_kind));
     if (!pair && !host) return "several devices at once";
-    if (contains(matrix.what, "all_to") || contains(matrix.what, "_all_") || contains(matrix.what, "multi")) return "several devices at once";
+    if (contains(matrix.what, "all_to") || contains(matrix.what, "_all_") || contains(matrix.what, "multi"))
+        return "several devices at once";
     return contains(matrix.what, "_sm") ? "kernels' own loads and stores" : "";
 }
 
@@ -86,13 +90,16 @@ Expected<LinkFit> fit_links(const std::vector<NamedLinkLog>& logs, const model::
                 if (!(value.value > 0) || (gpus && (value.from == value.to || value.from < 0 || value.to < 0))) continue;
                 for (const auto& [kind, index] : {std::pair{matrix.from_kind, value.from}, std::pair{matrix.to_kind, value.to}}) {
                     if (names_gpu(kind) && index >= router.gpu_count()) {
-                        return model::fail(ErrorCode::invalid_input, fmt::format("GPU {} was measured, the machine {} has {}", index, machine.name, router.gpu_count()),
-                                           at_line(named.file, matrix.line), "name the machine that was measured");
+                        return model::fail(
+                            ErrorCode::invalid_input,
+                            fmt::format("GPU {} was measured, the machine {} has {}", index, machine.name, router.gpu_count()),
+                            at_line(named.file, matrix.line), "name the machine that was measured");
                     }
                 }
                 const auto route = route_of(router, matrix, value);
                 if (!route || !(route->bottleneck_gb_s > 0)) {
-                    note(fmt::format("{}: GPUs of {} do not reach each other directly: {} is left aside", named.file, machine.name, matrix.what));
+                    note(fmt::format("{}: GPUs of {} do not reach each other directly: {} is left aside", named.file,
+                                     machine.name, matrix.what));
                     continue;
                 }
                 PairResidual row;
@@ -100,7 +107,8 @@ Expected<LinkFit> fit_links(const std::vector<NamedLinkLog>& logs, const model::
                                        matrix.what.empty() ? "copies" : matrix.what);
                 row.file = named.file;
                 row.line = matrix.line;
-                row.kind = limiting_kind(machine, *route, contains(matrix.what, "read") ? TransferKind::read : TransferKind::write);
+                row.kind =
+                    limiting_kind(machine, *route, contains(matrix.what, "read") ? TransferKind::read : TransferKind::write);
                 row.measured_gb_s = value.value;
                 row.described_gb_s = route->bottleneck_gb_s;
                 ratios[row.kind].push_back(row.measured_gb_s / row.described_gb_s);
@@ -119,14 +127,17 @@ Expected<LinkFit> fit_links(const std::vector<NamedLinkLog>& logs, const model::
         fit.factors.push_back(factor);
     }
     for (PairResidual& row : fit.residuals) {
-        const auto found = std::find_if(fit.factors.begin(), fit.factors.end(), [&](const auto& one) { return one.kind == row.kind; });
+        const auto found =
+            std::find_if(fit.factors.begin(), fit.factors.end(), [&](const auto& one) { return one.kind == row.kind; });
         row.fitted_gb_s = row.described_gb_s * found->factor;
     }
-    std::stable_sort(fit.residuals.begin(), fit.residuals.end(), [](const auto& a, const auto& b) { return std::abs(a.error()) > std::abs(b.error()); });
+    std::stable_sort(fit.residuals.begin(), fit.residuals.end(),
+                     [](const auto& a, const auto& b) { return std::abs(a.error()) > std::abs(b.error()); });
     if (fit.empty()) return fit;
     for (const model::MachineLink& link : machine.links) {
         if (link.kind == LinkKind::internal || link.kind == LinkKind::memory || ratios.count(link.kind) != 0) continue;
-        note(fmt::format("no pair is limited by the machine's {} links: these logs do not determine them", model::to_name(link.kind)));
+        note(fmt::format("no pair is limited by the machine's {} links: these logs do not determine them",
+                         model::to_name(link.kind)));
     }
     return fit;
 }
@@ -140,8 +151,8 @@ model::Machine with_links(model::Machine machine, const LinkFit& fit) {
                 way->read_gb_s *= factor.factor;
             }
             link.flow_gb_s *= factor.factor;
-            link.source += fmt::format("{}x {:.3f} +- {:.3f}, measured over {} pairs", link.source.empty() ? "" : "; ", factor.factor,
-                                       factor.standard_error, factor.pairs);
+            link.source += fmt::format("{}x {:.3f} +- {:.3f}, measured over {} pairs", link.source.empty() ? "" : "; ",
+                                       factor.factor, factor.standard_error, factor.pairs);
         }
     }
     return machine;

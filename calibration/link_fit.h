@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Links of a machine from measured pairs: nvbandwidth and p2pBandwidthLatencyTest time one copy between two GPUs, or host and GPU,
-// that has the machine to itself. One factor for each kind of link, so that few pairs say much and one odd pair little.
+// Links of a machine from measured pairs: nvbandwidth and p2pBandwidthLatencyTest time one copy between two GPUs, or host and
+// GPU, that has the machine to itself. One factor for each kind of link, so that few pairs say much and one odd pair little.
 //
 //   r_p = measured_p / bottleneck_p                     bottleneck: model/machine.h, by the machine as it is described
 //   f_k = median of r_p over pairs whose least link is of kind k       sd(f_k) = 1.4826 MAD(r) / sqrt(n)
@@ -18,7 +18,7 @@
 namespace draftboard::calibration {
 
 struct PairResidual {
-    std::string what;         ///< "GPU 0 to GPU 4, device_to_device_memcpy_read_ce"
+    std::string what;  ///< "GPU 0 to GPU 4, device_to_device_memcpy_read_ce"
     std::string file;
     int line = 0;
     model::LinkKind kind = model::LinkKind::pcie;

@@ -68,21 +68,28 @@ Expected<Logs> read_all(const std::vector<std::string>& paths) {
 }
 
 /// What a recording tells of the host, under the constants' names.
-void add_recorded(const std::string& file, const NsightExport& log, const sim::HostConstants& before, std::vector<RecordedTerm>& terms) {
+void add_recorded(const std::string& file, const NsightExport& log, const sim::HostConstants& before,
+                  std::vector<RecordedTerm>& terms) {
     const std::vector<std::pair<const char*, std::pair<const TimeSummary*, bool>>> kTerms = {
-        {"host.kernel_gap_us", {&log.graph_gaps, false}},   {"host.stream_gap_us", {&log.queued_gaps, false}},
-        {"host.eager_launch_us", {&log.launch_intervals, false}}, {"host.graph_launch_us", {&log.graph_launches, false}},
+        {"host.kernel_gap_us", {&log.graph_gaps, false}},
+        {"host.stream_gap_us", {&log.queued_gaps, false}},
+        {"host.eager_launch_us", {&log.launch_intervals, false}},
+        {"host.graph_launch_us", {&log.graph_launches, false}},
         {"host.launch_latency_us", {&log.launch_latency, true}}};  // least of it: later starts waited for something
     const auto& table = sim::host_constant_table();
     for (const auto& [name, what] : kTerms) {
         const auto& [us, least] = what;
-        const auto info = std::find_if(table.begin(), table.end(), [&, wanted = std::string(name)](const auto& one) { return one.name == wanted; });
+        const auto info = std::find_if(table.begin(), table.end(),
+                                       [&, wanted = std::string(name)](const auto& one) { return one.name == wanted; });
         if (info == table.end()) continue;
         RecordedTerm term{name, before.*(info->field), least ? us->p10 : us->median, us->count, us->p10, us->p90, false, file};
         term.determined = us->count >= kFewRecorded && term.value >= info->low && term.value <= info->high;
-        const auto same = std::find_if(terms.begin(), terms.end(), [&](const RecordedTerm& one) { return one.name == term.name; });
-        if (same == terms.end()) terms.push_back(term);
-        else if (term.count > same->count) *same = term;  // the recording with most of it
+        const auto same =
+            std::find_if(terms.begin(), terms.end(), [&](const RecordedTerm& one) { return one.name == term.name; });
+        if (same == terms.end())
+            terms.push_back(term);
+        else if (term.count > same->count)
+            *same = term;  // the recording with most of it
     }
 }
 
@@ -91,7 +98,8 @@ class Importer {
     explicit Importer(const LogImportOptions& options) : options_(options) {}
 
     Expected<LogImport> run() {
-        if (options_.logs.empty()) return fail(ErrorCode::invalid_input, "there is no log to import", {}, "name one or more logs");
+        if (options_.logs.empty())
+            return fail(ErrorCode::invalid_input, "there is no log to import", {}, "name one or more logs");
         auto logs = read_all(options_.logs);
         if (!logs) return tl::unexpected(logs.error());
         logs_ = std::move(*logs);
@@ -107,8 +115,10 @@ class Importer {
         }
         if (!result_.collectives && result_.links.empty() && !result_.serving &&
             std::none_of(result_.recorded.begin(), result_.recorded.end(), [](const auto& one) { return one.determined; })) {
-            return fail(ErrorCode::invalid_input, result_.notes.empty() ? "the logs determine nothing" : "the logs determine nothing: " + result_.notes.front(),
-                        options_.logs.front(), "see docs/validation.md for what each log tells");
+            return fail(
+                ErrorCode::invalid_input,
+                result_.notes.empty() ? "the logs determine nothing" : "the logs determine nothing: " + result_.notes.front(),
+                options_.logs.front(), "see docs/validation.md for what each log tells");
         }
         finish();
         return std::move(result_);
@@ -152,10 +162,15 @@ class Importer {
         } else {
             out.gpu.name = "unknown";
         }
-        const std::string name = options_.name.empty() ? (machine_ ? machine_->name : base_.empty() ? "logs" : base_) + "-imported" : options_.name;
+        const std::string name = options_.name.empty() ? (machine_        ? machine_->name
+                                                          : base_.empty() ? "logs"
+                                                                          : base_) +
+                                                             "-imported"
+                                                       : options_.name;
         const auto shipped = model::shipped_names("calibrations", options_.data_directory);
         if (std::find(shipped.begin(), shipped.end(), "engines-" + name) != shipped.end()) {
-            return fail(ErrorCode::invalid_input, "is the name of a shipped calibration whose terms would come on top", name, "give another --name");
+            return fail(ErrorCode::invalid_input, "is the name of a shipped calibration whose terms would come on top", name,
+                        "give another --name");
         }
         out.name = name;
         return {};
@@ -163,12 +178,13 @@ class Importer {
 
     Expected<void> need_machine(const char* what) const {
         if (machine_) return {};
-        return fail(ErrorCode::invalid_input, fmt::format("the logs hold {}, and no machine is named that they belong to", what), options_.logs.front(),
-                    "name it: --machine FILE, or a shipped one (`draftboard machine show` lists them)");
+        return fail(ErrorCode::invalid_input, fmt::format("the logs hold {}, and no machine is named that they belong to", what),
+                    options_.logs.front(), "name it: --machine FILE, or a shipped one (`draftboard machine show` lists them)");
     }
 
     Expected<void> fit_pairs() {
-        const bool any = std::any_of(logs_.links.begin(), logs_.links.end(), [](const auto& one) { return !one.log.matrices.empty(); });
+        const bool any =
+            std::any_of(logs_.links.begin(), logs_.links.end(), [](const auto& one) { return !one.log.matrices.empty(); });
         if (!any) return {};
         if (auto ok = need_machine("pairs of GPUs"); !ok) return ok;
         auto fit = fit_links(logs_.links, *machine_);
@@ -200,11 +216,14 @@ class Importer {
         result_.undetermined = undetermined_constants(*fit, fit_options);
         terms_.collectives = fit->constants;
         if (fit->mean_error > kPoorFit) {
-            note(fmt::format("the collectives are met with {:.0f} % on average only: the machine may be another one, or settings of NCCL that no log says",
-                             100 * fit->mean_error));
+            note(
+                fmt::format("the collectives are met with {:.0f} % on average only: the machine may be another one, or settings "
+                            "of NCCL that no log says",
+                            100 * fit->mean_error));
         }
         result_.collectives = std::move(*fit);
-        note(fmt::format("collectives are taken as of the first GPUs of {}, back to back as nccl-tests runs them", machine_->name));
+        note(fmt::format("collectives are taken as of the first GPUs of {}, back to back as nccl-tests runs them",
+                         machine_->name));
         return {};
     }
 
@@ -218,15 +237,16 @@ class Importer {
         for (const RecordedTerm& term : result_.recorded) {
             if (term.determined) terms_.host[term.name] = term.value;
         }
-        if (!result_.recorded.empty()) note("a profiler slows the host's calls: launch costs that were recorded are upper bounds");
+        if (!result_.recorded.empty())
+            note("a profiler slows the host's calls: launch costs that were recorded are upper bounds");
         return {};
     }
 
     Expected<void> fit_servers() {
         if (logs_.servers.empty()) return {};
         if (options_.scenario.empty()) {
-            return fail(ErrorCode::invalid_input, "a server's log does not say which model, machine and drafter it was", logs_.servers.front().name,
-                        "name what the server ran: --scenario SCENARIO");
+            return fail(ErrorCode::invalid_input, "a server's log does not say which model, machine and drafter it was",
+                        logs_.servers.front().name, "name what the server ran: --scenario SCENARIO");
         }
         ServingFitOptions asked;
         asked.scenario = options_.scenario;
@@ -253,23 +273,29 @@ class Importer {
     void finish() {
         Calibration& out = result_.calibration;
         set_imported_terms(out, terms_);
-        out.description = fmt::format("{}{} as its own logs have it", machine_ ? machine_->name : "A box", base_.empty() ? "" : ", kernels of " + base_ + ",");
+        out.description = fmt::format("{}{} as its own logs have it", machine_ ? machine_->name : "A box",
+                                      base_.empty() ? "" : ", kernels of " + base_ + ",");
         std::vector<std::string> lines;
         if (!options_.source.empty()) lines.push_back(options_.source);
         for (const std::string& log : options_.logs) lines.push_back("imported: " + log);
         if (result_.collectives) {
-            lines.push_back(fmt::format("collectives: {} rows, mean error {:.1f} %, of sizes left out {:.1f} %", result_.collectives->points.size(),
-                                        100 * result_.collectives->mean_error, 100 * result_.collectives->held_out_mean_error));
+            lines.push_back(fmt::format("collectives: {} rows, mean error {:.1f} %, of sizes left out {:.1f} %",
+                                        result_.collectives->points.size(), 100 * result_.collectives->mean_error,
+                                        100 * result_.collectives->held_out_mean_error));
         }
         for (const LinkFactor& link : result_.links.factors) {
-            lines.push_back(fmt::format("{} links x {:.3f} over {} pairs, in the machine file", model::to_name(link.kind), link.factor, link.pairs));
+            lines.push_back(fmt::format("{} links x {:.3f} over {} pairs, in the machine file", model::to_name(link.kind),
+                                        link.factor, link.pairs));
         }
         for (const RecordedTerm& term : result_.recorded) {
-            if (term.determined) lines.push_back(fmt::format("{} = {:.3g}: {} times in {}", term.name, term.value, term.count, term.file));
+            if (term.determined)
+                lines.push_back(fmt::format("{} = {:.3g}: {} times in {}", term.name, term.value, term.count, term.file));
         }
         if (result_.serving) {
             for (const ServingTerm& term : result_.serving->terms) {
-                if (term.determined) lines.push_back(fmt::format("{} = {:.4g} +- {:.2g}: serving logs of {}", term.name, term.value, term.error, result_.serving->engine));
+                if (term.determined)
+                    lines.push_back(fmt::format("{} = {:.4g} +- {:.2g}: serving logs of {}", term.name, term.value, term.error,
+                                                result_.serving->engine));
             }
         }
         if (!base_.empty()) lines.push_back("the rest: calibration " + base_);
@@ -286,21 +312,28 @@ class Importer {
 
 }  // namespace
 
-std::vector<CollectiveMeasurement> collective_rows_of(const NamedLinkLog& log, const std::string& system, std::vector<std::string>& notes) {
+std::vector<CollectiveMeasurement> collective_rows_of(const NamedLinkLog& log, const std::string& system,
+                                                      std::vector<std::string>& notes) {
     std::vector<CollectiveMeasurement> out;
     std::map<std::string, int> aside;
     if (log.log.nodes > 1) {
-        notes.push_back(fmt::format("{}: {} hosts; only collectives within one are modelled, its rows are left aside", log.file, log.log.nodes));
+        notes.push_back(fmt::format("{}: {} hosts; only collectives within one are modelled, its rows are left aside", log.file,
+                                    log.log.nodes));
         return out;
     }
     for (const CollectiveRow& row : log.log.rows) {
         const CollectiveTiming& timing = row.out_of_place.measured ? row.out_of_place : row.in_place;
         const auto operation = sim::collective_from_name(row.operation == "alltoall" ? "all_to_all" : row.operation);
-        if (!operation) ++aside["of operations that are not modelled"];
-        else if (row.ranks < 2) ++aside["without a known number of ranks"];
-        else if (timing.errors > 0) ++aside["with wrong results"];
-        else if (row.bytes < row.ranks || row.bytes > sim::kMaxCollectiveBytes || !(timing.time_us > 0)) ++aside["without bytes or time"];
-        else out.push_back({system, "nccl", *operation, row.ranks, row.bytes, timing.time_us});
+        if (!operation)
+            ++aside["of operations that are not modelled"];
+        else if (row.ranks < 2)
+            ++aside["without a known number of ranks"];
+        else if (timing.errors > 0)
+            ++aside["with wrong results"];
+        else if (row.bytes < row.ranks || row.bytes > sim::kMaxCollectiveBytes || !(timing.time_us > 0))
+            ++aside["without bytes or time"];
+        else
+            out.push_back({system, "nccl", *operation, row.ranks, row.bytes, timing.time_us});
     }
     for (const auto& [why, rows] : aside) notes.push_back(fmt::format("{}: {} rows {} are left aside", log.file, rows, why));
     return out;
@@ -310,7 +343,8 @@ std::vector<std::string> undetermined_constants(const CollectiveFit& fit, const 
     // The fit's own error of a constant that no row touches: the width of what was assumed, in units of the rows' scatter.
     constexpr double kScatter = 0.05;  // collective_fit.cpp weighs what was assumed as one row of it
     double squares = 0;
-    for (const CollectiveFitPoint& point : fit.points) squares += std::pow(std::log(point.fitted_us / point.measurement.latency_us), 2);
+    for (const CollectiveFitPoint& point : fit.points)
+        squares += std::pow(std::log(point.fitted_us / point.measurement.latency_us), 2);
     const double freedom = std::max(1.0, static_cast<double>(fit.points.size()) - static_cast<double>(fit.fitted.size()));
     const double untouched = options.prior_width * std::sqrt(squares / freedom) / kScatter;
     std::vector<std::string> out;

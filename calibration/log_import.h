@@ -2,13 +2,14 @@
 #pragma once
 // `draftboard calibrate import LOG...`: what the owner of a box already has becomes a calibration of it, without our engine.
 //
-//   nccl-tests (text, JSON)                  collectives of the machine: collective_fit.h, all rows together
-//   nvbandwidth, p2pBandwidthLatencyTest     links of the machine: link_fit.h, before the collectives are fitted over them
-//   Nsight Systems' SQLite export            launch costs of the host and gaps between kernels: medians of what was recorded
-//   SGLang, vLLM server logs                 host work of a cycle and a factor on kernels: serving_fit.h, last, with all of the above
-//   NCCL TUNING tables                       what NCCL believes is not a measurement: counted, and left aside with a note
-// What no log tells stays as the base calibration has it. The result is a calibration file (imported_terms.h) and, where pairs were
-// measured, a machine file. Reading and fitting are here, how it is shown is log_import_report.cpp.
+//   nccl-tests (text, JSON)                collectives of the machine: collective_fit.h, all rows together
+//   nvbandwidth, p2pBandwidthLatencyTest   links of the machine: link_fit.h, before the collectives are fitted over them
+//   Nsight Systems' SQLite export          launch costs of the host and gaps between kernels: medians of what was recorded
+//   SGLang, vLLM server logs               host work of a cycle and a factor on kernels: serving_fit.h, last of all
+//   NCCL TUNING tables                     what NCCL believes is no measurement: left aside with a note
+//
+// What no log tells stays as the base calibration has it. The result is a calibration file (imported_terms.h) and, where pairs
+// were measured, a machine file. Reading and fitting are here, how it is shown is log_import_report.cpp.
 
 #include <optional>
 #include <string>
@@ -24,13 +25,13 @@ namespace draftboard::calibration {
 
 struct LogImportOptions {
     std::vector<std::string> logs;
-    std::string base;         ///< calibration, path or shipped name; empty: the machine's, else none
-    std::string machine;      ///< path or shipped name; empty: the scenario's
-    std::string scenario;     ///< what the server of serving logs ran
-    model::Edits edits;       ///< of the scenario
-    std::string name;         ///< of the result; empty: "<machine>-imported"
-    std::string source;       ///< who measured; leads the provenance
-    bool leave_out = true;    ///< leave every message size out once
+    std::string base;       ///< calibration, path or shipped name; empty: the machine's, else none
+    std::string machine;    ///< path or shipped name; empty: the scenario's
+    std::string scenario;   ///< what the server of serving logs ran
+    model::Edits edits;     ///< of the scenario
+    std::string name;       ///< of the result; empty: "<machine>-imported"
+    std::string source;     ///< who measured; leads the provenance
+    bool leave_out = true;  ///< leave every message size out once
     std::string data_directory;
 };
 
@@ -49,21 +50,23 @@ inline constexpr std::int64_t kFewRecorded = 10;
 
 struct LogImport {
     Calibration calibration;
-    std::optional<model::Machine> machine;   ///< with measured links; nothing: no pair was measured
+    std::optional<model::Machine> machine;  ///< with measured links; nothing: no pair was measured
     std::optional<CollectiveFit> collectives;
-    std::vector<std::string> undetermined;   ///< constants of the collectives that the rows do not determine
+    std::vector<std::string> undetermined;  ///< constants of the collectives that the rows do not determine
     LinkFit links;
     std::vector<RecordedTerm> recorded;
     std::optional<ServingFit> serving;
     std::vector<std::string> notes;
 };
 
-/// Errors: those of the readers, each naming its file; logs that say nothing about what was asked; a machine or scenario that is needed and
-/// not named.
+/// Errors: those of the readers, each naming its file; logs that say nothing about what was asked; a machine or scenario that is
+/// needed and not named.
 [[nodiscard]] model::Expected<LogImport> import_logs(const LogImportOptions& options);
 
-/// Rows of nccl-tests in the fit's terms. Rows of other operations, unknown ranks, wrong results or several hosts are left aside, with notes.
-[[nodiscard]] std::vector<CollectiveMeasurement> collective_rows_of(const NamedLinkLog& log, const std::string& system, std::vector<std::string>& notes);
+/// Rows of nccl-tests in the fit's terms. Rows of other operations, unknown ranks, wrong results or several hosts are left aside,
+/// with notes.
+[[nodiscard]] std::vector<CollectiveMeasurement> collective_rows_of(const NamedLinkLog& log, const std::string& system,
+                                                                    std::vector<std::string>& notes);
 
 /// Constants whose error is what was assumed of them, so that the rows say nothing.
 [[nodiscard]] std::vector<std::string> undetermined_constants(const CollectiveFit& fit, const CollectiveFitOptions& options);

@@ -19,7 +19,7 @@ struct TextAcceptance {
 };
 
 struct RoundSample {
-    double cycle_us = 0;   ///< mean over counted cycles; 0: none counted
+    double cycle_us = 0;  ///< mean over counted cycles; 0: none counted
     double cycles = 0;
     double disturbed = 0;  ///< share of cycles during which a core was taken away; left out
     std::vector<TextAcceptance> texts;

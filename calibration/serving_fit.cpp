@@ -67,12 +67,14 @@ class Cycles {
 
 Eigen::VectorXd logs_of(const std::vector<ServingResidual>& rows) {
     Eigen::VectorXd out(static_cast<Eigen::Index>(rows.size()));
-    for (std::size_t i = 0; i < rows.size(); ++i) out[static_cast<Eigen::Index>(i)] = std::log(rows[i].fitted_ms / rows[i].measured_cycle_ms);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        out[static_cast<Eigen::Index>(i)] = std::log(rows[i].fitted_ms / rows[i].measured_cycle_ms);
     return out;
 }
 
 bool speculates(const ServingLog& log) {
-    return std::any_of(log.samples.begin(), log.samples.end(), [](const ServingSample& sample) { return sample.acceptance_length > 0; });
+    return std::any_of(log.samples.begin(), log.samples.end(),
+                       [](const ServingSample& sample) { return sample.acceptance_length > 0; });
 }
 
 }  // namespace
@@ -80,7 +82,8 @@ bool speculates(const ServingLog& log) {
 sim::KernelTable scaled_kernels(sim::KernelTable table, double factor) {
     if (factor == 1) return table;
     for (auto& [key, kernel] : table.entries) {
-        for (double* us : {&kernel.floor_us, &kernel.fixed_us, &kernel.per_item_us, &kernel.serial_us, &kernel.verify_serial_us}) *us *= factor;
+        for (double* us : {&kernel.floor_us, &kernel.fixed_us, &kernel.per_item_us, &kernel.serial_us, &kernel.verify_serial_us})
+            *us *= factor;
         for (double* rate : {&kernel.bandwidth_gb_s, &kernel.warm_bandwidth_gb_s, &kernel.rate_tflops}) *rate /= factor;
     }
     return table;
@@ -92,11 +95,13 @@ double ServingFit::host_us(const std::string& name) const {
 }
 
 Expected<ServingFit> fit_serving_logs(const std::vector<ServingLog>& logs, const ServingFitOptions& options) {
-    if (logs.empty()) return model::fail(ErrorCode::invalid_input, "there is no serving log", options.scenario, "give a log of SGLang or vLLM");
+    if (logs.empty())
+        return model::fail(ErrorCode::invalid_input, "there is no serving log", options.scenario, "give a log of SGLang or vLLM");
     const bool with_drafts = speculates(logs.front());
     for (const ServingLog& log : logs) {
         if (speculates(log) == with_drafts) continue;
-        return model::fail(ErrorCode::invalid_input, "one log speculates and another does not", logs.front().name + ", " + log.name,
+        return model::fail(ErrorCode::invalid_input, "one log speculates and another does not",
+                           logs.front().name + ", " + log.name,
                            "import them one after the other, the second with --base and the first one's result");
     }
     const auto scenario = model::load_scenario(options.scenario, options.data_directory, options.edits);
@@ -139,7 +144,8 @@ Expected<ServingFit> fit_serving_logs(const std::vector<ServingLog>& logs, const
         normal = slope.transpose() * slope + Eigen::Matrix2d::Identity();
         const Eigen::Vector2d off((point.host_us - start_us) / host_width, point.log_factor / kFactorPrior);
         const Eigen::Vector2d step = normal.ldlt().solve(slope.transpose() * residuals + off);
-        Point next{std::clamp(point.host_us - step[0] * host_width, info->low, info->high), point.log_factor - step[1] * kFactorPrior};
+        Point next{std::clamp(point.host_us - step[0] * host_width, info->low, info->high),
+                   point.log_factor - step[1] * kFactorPrior};
         if (!host_free) next.host_us = point.host_us;
         const bool settled = std::abs(step[0]) < 1e-3 && std::abs(step[1]) < 1e-3;
         point = next;
@@ -149,10 +155,19 @@ Expected<ServingFit> fit_serving_logs(const std::vector<ServingLog>& logs, const
     }
 
     const Eigen::Matrix2d covariance = normal.inverse();
-    ServingTerm host_term{host, start_us, point.host_us, std::sqrt(covariance(0, 0)) * host_width, host_free && std::sqrt(covariance(0, 0)) < kDetermined, {}};
+    ServingTerm host_term{host,
+                          start_us,
+                          point.host_us,
+                          std::sqrt(covariance(0, 0)) * host_width,
+                          host_free && std::sqrt(covariance(0, 0)) < kDetermined,
+                          {}};
     if (!host_free) host_term.why_not = "the scenario sets it";
-    ServingTerm factor_term{kFactorName, 1, std::exp(point.log_factor), std::sqrt(covariance(1, 1)) * kFactorPrior,
-                            factor_free && std::sqrt(covariance(1, 1)) < kDetermined, {}};
+    ServingTerm factor_term{kFactorName,
+                            1,
+                            std::exp(point.log_factor),
+                            std::sqrt(covariance(1, 1)) * kFactorPrior,
+                            factor_free && std::sqrt(covariance(1, 1)) < kDetermined,
+                            {}};
     if (!factor_free) factor_term.why_not = "no kernel is calibrated: datasheet times have no factor";
     // What the data don't determine stays as it was, and the other takes what it can alone.
     if (!host_term.determined) point.host_us = host_term.value = start_us;
@@ -163,14 +178,17 @@ Expected<ServingFit> fit_serving_logs(const std::vector<ServingLog>& logs, const
             rows = cycles.at(point, ignored);
             if (!rows) return tl::unexpected(rows.error());
             const double step = of_host ? kHostStep : kFactorStep / kFactorPrior;
-            const auto moved = cycles.at({point.host_us + (of_host ? step * host_width : 0), point.log_factor + (of_host ? 0 : kFactorStep)}, ignored);
+            const auto moved = cycles.at(
+                {point.host_us + (of_host ? step * host_width : 0), point.log_factor + (of_host ? 0 : kFactorStep)}, ignored);
             if (!moved) return tl::unexpected(moved.error());
             const Eigen::VectorXd residuals = logs_of(*rows) / kCycleSigma;
             const Eigen::VectorXd slope = (logs_of(*moved) / kCycleSigma - residuals) / step;
             const double off = of_host ? (point.host_us - start_us) / host_width : point.log_factor / kFactorPrior;
             const double move = (slope.dot(residuals) + off) / (slope.squaredNorm() + 1);
-            if (of_host) point.host_us = std::clamp(point.host_us - move * host_width, info->low, info->high);
-            else point.log_factor -= move * kFactorPrior;
+            if (of_host)
+                point.host_us = std::clamp(point.host_us - move * host_width, info->low, info->high);
+            else
+                point.log_factor -= move * kFactorPrior;
             if (std::abs(move) < 1e-3) break;
         }
         host_term.value = point.host_us;
@@ -182,7 +200,8 @@ Expected<ServingFit> fit_serving_logs(const std::vector<ServingLog>& logs, const
     if (!rows) return tl::unexpected(rows.error());
     fit.residuals = std::move(*rows);
     for (std::size_t i = 0; i < fit.residuals.size(); ++i) fit.residuals[i].before_ms = first[i];
-    std::stable_sort(fit.residuals.begin(), fit.residuals.end(), [](const auto& a, const auto& b) { return std::abs(a.error()) > std::abs(b.error()); });
+    std::stable_sort(fit.residuals.begin(), fit.residuals.end(),
+                     [](const auto& a, const auto& b) { return std::abs(a.error()) > std::abs(b.error()); });
     return fit;
 }
 

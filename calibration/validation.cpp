@@ -536,6 +536,11 @@ class Validator {
         return {};
     }
 
+    static double predicted_us(const sim::PricedOperation& priced) {
+        if (priced.fused) return 0;
+        return sim::to_us(priced.collective ? priced.latency + priced.transport : priced.kernel);
+    }
+
     void compare_operations(const std::vector<sim::SimulatedPass>& passes, const ProfiledPasses& profiled, ConfigurationResult& result) const {
         const SuiteConfiguration& one = result.configuration;
         std::map<std::string, double> terms;
@@ -550,6 +555,7 @@ class Validator {
             if (measured == profiled.end()) continue;
             const std::string prefix = plain ? "plain" : drafter ? "draft" : "verify";
             const auto& operations = pass.priced.plan.operations;
+            const std::size_t begun = result.timeline.size();
             for (std::size_t i = 0; i < operations.size() && i < measured->second.us.size(); ++i) {
                 const double us = measured->second.us[i] - clock_us_;
                 const double wait = measured->second.wait_us[i];
@@ -558,17 +564,20 @@ class Validator {
                 terms[term] += std::max(us, 0.0) * pass.repeat;
                 if (collective) terms[prefix + ".collectives.wait"] += wait * pass.repeat;
                 accounted += (std::max(us, 0.0) + wait) * pass.repeat;
+                result.timeline.push_back({operations[i].key(kind), collective ? "collectives" : std::string(to_name(sim::term_of(operations[i]))),
+                                           predicted_us(pass.priced.operations[i]), std::max(us, 0.0), wait});
                 // What runs inside of another kernel has no time of its own; launched one by one, times hold the host's launches.
                 if (us < kLeastMeasuredUs || pass.priced.operations[i].fused || one.launch == "eager") continue;
                 OperationComparison comparison;
                 comparison.key = operations[i].key(kind);
                 comparison.engine = drafter ? "drafter" : "target";
-                const sim::PricedOperation& priced = pass.priced.operations[i];
-                comparison.predicted_us = sim::to_us(priced.collective ? priced.latency + priced.transport : priced.kernel);
+                comparison.predicted_us = predicted_us(pass.priced.operations[i]);
                 comparison.measured_us = us;
                 comparison.relative_uncertainty = pass.priced.info[i].relative_uncertainty;
                 result.operations.push_back(std::move(comparison));
             }
+            const std::vector<TimelineOperation> once(result.timeline.begin() + static_cast<std::ptrdiff_t>(begun), result.timeline.end());
+            for (int i = 1; i < pass.repeat; ++i) result.timeline.insert(result.timeline.end(), once.begin(), once.end());
         }
         for (const auto& [name, us] : terms) result.measured_terms.emplace_back(name, us);
         result.measured_terms.emplace_back("launch and host", std::max(0.0, result.measured_cycle_us - accounted));

@@ -36,6 +36,15 @@ struct OperationComparison {
     [[nodiscard]] bool inside() const;  ///< of its 90 % interval
 };
 
+/// One operation of a cycle in its place.
+struct TimelineOperation {
+    std::string key;
+    std::string term;           ///< "experts", "collectives", ...
+    double predicted_us = 0;
+    double measured_us = 0;
+    double measured_wait_us = 0;
+};
+
 struct ConfigurationResult {
     SuiteConfiguration configuration;
     bool unseen = false;         ///< none of its cycle's target passes is among the calibration's shapes
@@ -51,6 +60,7 @@ struct ConfigurationResult {
     std::vector<sim::Term> terms;                        ///< predicted
     std::vector<std::pair<std::string, double>> measured_terms;  ///< the same names where both have them, us a cycle
     std::vector<OperationComparison> operations;
+    std::vector<TimelineOperation> timeline;  ///< of a cycle, in the order in which it runs; empty: no pass was profiled
     [[nodiscard]] double error() const { return predicted.value / measured - 1; }
     [[nodiscard]] bool inside() const { return measured >= predicted.low && measured <= predicted.high; }
 };
@@ -99,9 +109,9 @@ struct ValidationOptions {
     std::string calibration;      ///< path or shipped name
     std::string data_directory;
     double bound = 0.08;
-    ValidationProgress progress;  ///< of an earlier run with these settings, to go on from
+    ValidationProgress progress = {};  ///< of an earlier run with these settings, to go on from
     /// Called after everything that was measured, with all of it; false: stop.
-    std::function<bool(const ValidationProgress&)> keep;
+    std::function<bool(const ValidationProgress&)> keep = {};
 };
 
 /// What a progress must have been asked for to go on from.

@@ -25,8 +25,8 @@ std::vector<TextAcceptance> read_texts(const JsonReader& list) {
     if (count > kMaxEntries) list.problem("", "has too many texts");
     for (std::size_t i = 0; i < std::min(count, kMaxEntries); ++i) {
         const Json& entry = list.value()[i];
-        const bool sound = entry.is_array() && entry.size() == 3 && is_amount(entry[0]) && is_amount(entry[1]) && entry[2].is_array() &&
-                           std::all_of(entry[2].begin(), entry[2].end(), is_amount);
+        const bool sound = entry.is_array() && entry.size() == 3 && is_amount(entry[0]) && is_amount(entry[1]) &&
+                           entry[2].is_array() && std::all_of(entry[2].begin(), entry[2].end(), is_amount);
         if (!sound) {
             list.problem(std::to_string(i), "must be [cycles, hits, [reached, ...]]");
             return out;
@@ -80,7 +80,10 @@ Json texts_json(const std::vector<TextAcceptance>& texts) {
 Json rounds_json(const std::vector<RoundSample>& rounds) {
     Json out = Json::array();
     for (const RoundSample& round : rounds) {
-        out.push_back({{"cycle_us", round.cycle_us}, {"cycles", round.cycles}, {"disturbed", round.disturbed}, {"texts", texts_json(round.texts)}});
+        out.push_back({{"cycle_us", round.cycle_us},
+                       {"cycles", round.cycles},
+                       {"disturbed", round.disturbed},
+                       {"texts", texts_json(round.texts)}});
     }
     return out;
 }
@@ -88,8 +91,12 @@ Json rounds_json(const std::vector<RoundSample>& rounds) {
 Json profile_json(const ProfiledPasses& profile) {
     Json out = Json::array();
     for (const auto& [key, pass] : profile) {
-        out.push_back({{"engine", std::get<0>(key)}, {"pass", std::string(to_name(std::get<1>(key)))}, {"sequences", std::get<2>(key)},
-                       {"tokens", std::get<3>(key)}, {"us", pass.us}, {"wait_us", pass.wait_us}});
+        out.push_back({{"engine", std::get<0>(key)},
+                       {"pass", std::string(to_name(std::get<1>(key)))},
+                       {"sequences", std::get<2>(key)},
+                       {"tokens", std::get<3>(key)},
+                       {"us", pass.us},
+                       {"wait_us", pass.wait_us}});
     }
     return out;
 }
@@ -140,14 +147,16 @@ ProfiledPasses joined(const std::vector<ProfiledPasses>& profiles) {
 }
 
 Json to_json(const ValidationProgress& progress) {
-    Json json = {{"format", kFormat}, {"version", 1}, {"settings", progress.settings}, {"box", progress.box}, {"failed", progress.failed}};
+    Json json = {
+        {"format", kFormat}, {"version", 1}, {"settings", progress.settings}, {"box", progress.box}, {"failed", progress.failed}};
     json["acceptance"] = Json::object();
     for (const auto& [key, texts] : progress.acceptance) json["acceptance"][key] = texts_json(texts);
     json["configurations"] = Json::object();
     for (const auto& [name, one] : progress.configurations) {
         Json profiles = Json::array();
         for (const ProfiledPasses& profile : one.profiles) profiles.push_back(profile_json(profile));
-        json["configurations"][name] = {{"rounds", rounds_json(one.rounds)}, {"repeated", rounds_json(one.repeated)}, {"profiles", std::move(profiles)}};
+        json["configurations"][name] = {
+            {"rounds", rounds_json(one.rounds)}, {"repeated", rounds_json(one.repeated)}, {"profiles", std::move(profiles)}};
     }
     return json;
 }
@@ -165,7 +174,8 @@ Expected<ValidationProgress> parse_validation_progress(std::string_view text, co
         progress.failed = reader.strings_or("failed");
         const JsonReader acceptance = reader.at("acceptance");
         if (acceptance.expect_object()) {
-            for (const auto& item : acceptance.value().items()) progress.acceptance[item.key()] = read_texts(acceptance.at(item.key()));
+            for (const auto& item : acceptance.value().items())
+                progress.acceptance[item.key()] = read_texts(acceptance.at(item.key()));
         }
         const JsonReader configurations = reader.at("configurations");
         if (configurations.expect_object()) {
@@ -176,7 +186,8 @@ Expected<ValidationProgress> parse_validation_progress(std::string_view text, co
                 one.rounds = read_rounds(entry.at("rounds"));
                 one.repeated = read_rounds(entry.at("repeated"));
                 const JsonReader profiles = entry.at("profiles");
-                for (std::size_t i = 0; i < std::min(profiles.size(), kMaxEntries); ++i) one.profiles.push_back(read_profile(profiles.at(i)));
+                for (std::size_t i = 0; i < std::min(profiles.size(), kMaxEntries); ++i)
+                    one.profiles.push_back(read_profile(profiles.at(i)));
             }
         }
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a validation has measured so far, so that one that was stopped goes on where it was: rounds, profiles and acceptance. Predictions
-// are not kept: they take no time, and another calibration may be held against the same runs.
+// What a validation has measured so far, so that one that was stopped goes on where it was: rounds, profiles and acceptance.
+// Predictions are not kept: they take no time, and another calibration may be held against the same runs.
 //
 // {"format": "draftboard.validation_progress", "version": 1, "settings": TEXT, "box": {...}, "failed": ["GROUP: why", ...],
 //  "acceptance": {KEY: [[cycles, hits, [reached...]], ...]},
 //  "configurations": {"3: NAME": {"rounds": [{"cycle_us", "cycles", "disturbed", "texts": [...]}, ...], "repeated": [...],
-//                                 "profiles": [[{"engine", "pass", "sequences", "tokens", "us": [...], "wait_us": [...]}, ...], ...]}}}
+//                                 "profiles": [[{"engine", "pass", "sequences", "tokens", "us": [...], "wait_us": [...]}, ...],
+//                                 ...]}}}
 
 #include <map>
 #include <string>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `draftboard calibrate import LOG...`: logs of other tools, fitted into a calibration file; calibration/log_import.h does it. Kernel tables
+// `draftboard calibrate import LOG...`: logs of other tools, fitted into a calibration file; calibration/log_import.h does it.
+// Kernel tables
 // (--gpu) are calibrate_command.cpp's.
 
 #include "calibration/log_import.h"

@@ -25,8 +25,8 @@ using model::fail;
 constexpr std::string_view kMagic("SQLite format 3\0", 16);
 constexpr const char* kHowTo = "export a recording with `nsys export --type sqlite REPORT.nsys-rep`";
 constexpr int kMaxCellBytes = 1 << 20;
-constexpr int kStepsPerCall = 100'000;            // virtual machine steps between looks at the budget
-constexpr std::int64_t kMaxCalls = 100'000;       // of those: 1e10 steps, hundreds of times what the largest allowed table takes
+constexpr int kStepsPerCall = 100'000;       // virtual machine steps between looks at the budget
+constexpr std::int64_t kMaxCalls = 100'000;  // of those: 1e10 steps, hundreds of times what the largest allowed table takes
 constexpr std::int64_t kMaxTime = std::int64_t{1} << 60;  // ns, 36 years
 
 struct Closer {
@@ -67,7 +67,9 @@ TimeSummary summary_of(std::vector<std::int64_t> ns) {
     out.count = static_cast<std::int64_t>(ns.size());
     if (ns.empty()) return out;
     std::sort(ns.begin(), ns.end());
-    const auto at = [&](double q) { return static_cast<double>(ns[static_cast<std::size_t>(q * static_cast<double>(ns.size() - 1) + 0.5)]) * 1e-3; };
+    const auto at = [&](double q) {
+        return static_cast<double>(ns[static_cast<std::size_t>(q * static_cast<double>(ns.size() - 1) + 0.5)]) * 1e-3;
+    };
     out.median = at(0.5);
     out.p10 = at(0.1);
     out.p90 = at(0.9);
@@ -75,9 +77,7 @@ TimeSummary summary_of(std::vector<std::int64_t> ns) {
     return out;
 }
 
-bool is_nccl(std::string_view name) {
-    return starts_with(name, "nccl") && (contains(name, "Dev") || contains(name, "Kernel"));
-}
+bool is_nccl(std::string_view name) { return starts_with(name, "nccl") && (contains(name, "Dev") || contains(name, "Kernel")); }
 
 /// Host and process of a global thread, as the export packs them: the low 24 bits are the thread's.
 std::int64_t process_of(std::int64_t global_thread) { return global_thread & ~std::int64_t{0xffffff}; }
@@ -106,19 +106,23 @@ class ExportReader {
         const bool graphs = has("CUPTI_ACTIVITY_KIND_GRAPH_TRACE");
         if (!kernels && !graphs) {
             return fail(ErrorCode::invalid_input,
-                        has("StringIds") ? "is an export of Nsight Systems without any kernel: nothing ran on a GPU, or CUDA was not traced"
-                                         : "is a database, but no export of Nsight Systems: it has no table of kernels",
-                        name_, has("StringIds") ? "record with `nsys profile --trace=cuda,nvtx --cuda-graph-trace=node`" : kHowTo);
+                        has("StringIds")
+                            ? "is an export of Nsight Systems without any kernel: nothing ran on a GPU, or CUDA was not traced"
+                            : "is a database, but no export of Nsight Systems: it has no table of kernels",
+                        name_,
+                        has("StringIds") ? "record with `nsys profile --trace=cuda,nvtx --cuda-graph-trace=node`" : kHowTo);
         }
-        for (const auto step : {&ExportReader::read_names, &ExportReader::read_kernels, &ExportReader::read_calls, &ExportReader::read_messages,
-                                &ExportReader::read_graphs, &ExportReader::read_copies, &ExportReader::read_facts}) {
+        for (const auto step :
+             {&ExportReader::read_names, &ExportReader::read_kernels, &ExportReader::read_calls, &ExportReader::read_messages,
+              &ExportReader::read_graphs, &ExportReader::read_copies, &ExportReader::read_facts}) {
             if (auto ok = (this->*step)(); !ok) return tl::unexpected(ok.error());
         }
         if (kernels_.empty() && log_.graphs.count == 0) {
             return fail(ErrorCode::invalid_input, "holds no kernel and no graph", name_,
                         "record with `nsys profile --trace=cuda,nvtx --cuda-graph-trace=node` while the GPU works");
         }
-        if (kernels_.empty()) remark(log_.warnings, "graphs were recorded whole: their kernels are not listed; --cuda-graph-trace=node lists them");
+        if (kernels_.empty())
+            remark(log_.warnings, "graphs were recorded whole: their kernels are not listed; --cuda-graph-trace=node lists them");
         summarize();
         return std::move(log_);
     }
@@ -162,7 +166,8 @@ class ExportReader {
 
     /// Each row of a table through `take(statement)`; columns that the table lacks are NULL if `optional`, else an error.
     template <class Take>
-    Expected<void> each(const std::string& table, const std::vector<const char*>& needed, const std::vector<const char*>& optional, Take take) {
+    Expected<void> each(const std::string& table, const std::vector<const char*>& needed,
+                        const std::vector<const char*>& optional, Take take) {
         std::set<std::string> columns;
         auto info = prepare("SELECT name FROM pragma_table_info('" + table + "')", table);
         if (!info) return tl::unexpected(info.error());
@@ -185,8 +190,8 @@ class ExportReader {
         int code = 0;
         while ((code = sqlite3_step(query->get())) == SQLITE_ROW) {
             if (++rows > kMaxNsightRows) {
-                return fail(ErrorCode::too_large, fmt::format("the table has more than {} rows", kMaxNsightRows), name_ + ":" + table,
-                            "record a shorter time, or cut it with `nsys export --times`");
+                return fail(ErrorCode::too_large, fmt::format("the table has more than {} rows", kMaxNsightRows),
+                            name_ + ":" + table, "record a shorter time, or cut it with `nsys export --times`");
             }
             if (auto ok = take(query->get(), rows); !ok) return ok;
         }
@@ -218,7 +223,8 @@ class ExportReader {
         const std::string place = fmt::format("{}:{}: row {}", name_, table, number);
         if (!numbers) return fail(ErrorCode::invalid_input, "start or end is no whole number of nanoseconds", place, kHowTo);
         if (start < -kMaxTime || end > kMaxTime || end < start) {
-            return fail(ErrorCode::invalid_input, fmt::format("ends at {} ns, before or too far from its start at {} ns", end, start), place,
+            return fail(ErrorCode::invalid_input,
+                        fmt::format("ends at {} ns, before or too far from its start at {} ns", end, start), place,
                         "the file contradicts itself; export the recording again");
         }
         return std::pair{start, end};
@@ -243,7 +249,8 @@ class ExportReader {
     Expected<void> read_kernels() {
         constexpr const char* kTable = "CUPTI_ACTIVITY_KIND_KERNEL";
         if (!has(kTable)) return {};
-        return each(kTable, {"start", "end", "deviceId", "streamId"}, {"correlationId", "globalPid", "shortName", "demangledName", "gridX"},
+        return each(kTable, {"start", "end", "deviceId", "streamId"},
+                    {"correlationId", "globalPid", "shortName", "demangledName", "gridX"},
                     [&](sqlite3_stmt* row, std::int64_t number) -> Expected<void> {
                         const auto at = span(row, number, kTable);
                         if (!at) return tl::unexpected(at.error());
@@ -270,33 +277,39 @@ class ExportReader {
         std::set<std::int64_t> graph;
         for (const auto& [id, value] : names_) {
             if (starts_with(value, "cudaGraphLaunch") || starts_with(value, "cuGraphLaunch")) graph.insert(id);
-            if (starts_with(value, "cudaLaunchKernel") || starts_with(value, "cuLaunchKernel") || starts_with(value, "cudaLaunchCooperative")) plain.insert(id);
+            if (starts_with(value, "cudaLaunchKernel") || starts_with(value, "cuLaunchKernel") ||
+                starts_with(value, "cudaLaunchCooperative"))
+                plain.insert(id);
         }
-        return each(kTable, {"start", "end", "nameId"}, {"globalTid", "correlationId"}, [&](sqlite3_stmt* row, std::int64_t number) -> Expected<void> {
-            const std::int64_t id = whole(row, 2, -1);
-            const bool of_graph = graph.count(id) != 0;
-            if (!of_graph && plain.count(id) == 0) return {};
-            const auto at = span(row, number, kTable);
-            if (!at) return tl::unexpected(at.error());
-            calls_made_.push_back({at->first, at->second, whole(row, 3, 0), whole(row, 4, -1), of_graph});
-            return {};
-        });
+        return each(kTable, {"start", "end", "nameId"}, {"globalTid", "correlationId"},
+                    [&](sqlite3_stmt* row, std::int64_t number) -> Expected<void> {
+                        const std::int64_t id = whole(row, 2, -1);
+                        const bool of_graph = graph.count(id) != 0;
+                        if (!of_graph && plain.count(id) == 0) return {};
+                        const auto at = span(row, number, kTable);
+                        if (!at) return tl::unexpected(at.error());
+                        calls_made_.push_back({at->first, at->second, whole(row, 3, 0), whole(row, 4, -1), of_graph});
+                        return {};
+                    });
     }
 
     /// Ranges that NCCL itself opens around its calls, with the message in their payload.
     Expected<void> read_messages() {
         if (!has("NVTX_EVENTS")) return {};
-        return each("NVTX_EVENTS", {"start", "end"}, {"globalTid", "text", "textId", "jsonText"}, [&](sqlite3_stmt* row, std::int64_t) -> Expected<void> {
-            if (sqlite3_column_type(row, 0) != SQLITE_INTEGER || sqlite3_column_type(row, 1) != SQLITE_INTEGER) return {};  // marks have no end
-            std::string call = text(row, 3);
-            if (call.empty() && sqlite3_column_type(row, 4) == SQLITE_INTEGER) {
-                const auto found = names_.find(sqlite3_column_int64(row, 4));
-                if (found != names_.end()) call = found->second;
-            }
-            if (!starts_with(call, "nccl")) return {};
-            messages_[whole(row, 2, 0)].push_back({sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1), shown(call, 60), message_bytes(text(row, 5))});
-            return {};
-        });
+        return each("NVTX_EVENTS", {"start", "end"}, {"globalTid", "text", "textId", "jsonText"},
+                    [&](sqlite3_stmt* row, std::int64_t) -> Expected<void> {
+                        if (sqlite3_column_type(row, 0) != SQLITE_INTEGER || sqlite3_column_type(row, 1) != SQLITE_INTEGER)
+                            return {};  // marks have no end
+                        std::string call = text(row, 3);
+                        if (call.empty() && sqlite3_column_type(row, 4) == SQLITE_INTEGER) {
+                            const auto found = names_.find(sqlite3_column_int64(row, 4));
+                            if (found != names_.end()) call = found->second;
+                        }
+                        if (!starts_with(call, "nccl")) return {};
+                        messages_[whole(row, 2, 0)].push_back({sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
+                                                               shown(call, 60), message_bytes(text(row, 5))});
+                        return {};
+                    });
     }
 
     Expected<void> read_graphs() {
@@ -316,17 +329,19 @@ class ExportReader {
     Expected<void> read_copies() {
         constexpr const char* kTable = "CUPTI_ACTIVITY_KIND_MEMCPY";
         if (!has(kTable)) return {};
-        static const std::map<std::int64_t, const char*> kKinds = {{1, "host to device"}, {2, "device to host"}, {8, "within a device"}, {10, "device to device"}};
+        static const std::map<std::int64_t, const char*> kKinds = {
+            {1, "host to device"}, {2, "device to host"}, {8, "within a device"}, {10, "device to device"}};
         std::map<std::string, std::pair<std::vector<std::int64_t>, double>> kinds;
-        auto ok = each(kTable, {"start", "end", "bytes"}, {"copyKind"}, [&](sqlite3_stmt* row, std::int64_t number) -> Expected<void> {
-            const auto at = span(row, number, kTable);
-            if (!at) return tl::unexpected(at.error());
-            const auto kind = kKinds.find(whole(row, 3, -1));
-            auto& [ns, bytes] = kinds[kind == kKinds.end() ? "other copies" : kind->second];
-            ns.push_back(at->second - at->first);
-            bytes += static_cast<double>(std::max<std::int64_t>(0, whole(row, 2, 0)));
-            return {};
-        });
+        auto ok =
+            each(kTable, {"start", "end", "bytes"}, {"copyKind"}, [&](sqlite3_stmt* row, std::int64_t number) -> Expected<void> {
+                const auto at = span(row, number, kTable);
+                if (!at) return tl::unexpected(at.error());
+                const auto kind = kKinds.find(whole(row, 3, -1));
+                auto& [ns, bytes] = kinds[kind == kKinds.end() ? "other copies" : kind->second];
+                ns.push_back(at->second - at->first);
+                bytes += static_cast<double>(std::max<std::int64_t>(0, whole(row, 2, 0)));
+                return {};
+            });
         if (!ok) return ok;
         for (auto& [kind, what] : kinds) log_.copies.push_back({kind, summary_of(std::move(what.first)), what.second});
         return {};
@@ -343,14 +358,16 @@ class ExportReader {
         if (!has("META_DATA_EXPORT")) return {};
         return each("META_DATA_EXPORT", {"name", "value"}, {}, [&](sqlite3_stmt* row, std::int64_t) -> Expected<void> {
             const std::string key = text(row, 0);
-            if (key == "EXPORT_PRODUCT_VERSION" || (log_.version.empty() && key == "EXPORT_SCHEMA_VERSION")) log_.version = shown(text(row, 1), 60);
+            if (key == "EXPORT_PRODUCT_VERSION" || (log_.version.empty() && key == "EXPORT_SCHEMA_VERSION"))
+                log_.version = shown(text(row, 1), 60);
             return {};
         });
     }
 
     void summarize() {
         std::sort(kernels_.begin(), kernels_.end(), [](const Kernel& a, const Kernel& b) {
-            return std::tie(a.start, a.end, a.device, a.stream, a.correlation, a.name) < std::tie(b.start, b.end, b.device, b.stream, b.correlation, b.name);
+            return std::tie(a.start, a.end, a.device, a.stream, a.correlation, a.name) <
+                   std::tie(b.start, b.end, b.device, b.stream, b.correlation, b.name);
         });
         summarize_names();
         summarize_gaps();
@@ -375,7 +392,8 @@ class ExportReader {
         }
         if (many) remark(log_.warnings, fmt::format("more than {} names of kernels: the rest stands together", kMaxNsightNames));
         for (auto& [name, ns] : by_name) log_.kernels.push_back({name, summary_of(std::move(ns)), is_nccl(name)});
-        std::stable_sort(log_.kernels.begin(), log_.kernels.end(), [](const auto& a, const auto& b) { return a.us.total > b.us.total; });
+        std::stable_sort(log_.kernels.begin(), log_.kernels.end(),
+                         [](const auto& a, const auto& b) { return a.us.total > b.us.total; });
     }
 
     void summarize_gaps() {
@@ -399,11 +417,15 @@ class ExportReader {
             if (last.any) {
                 const std::int64_t gap = std::max<std::int64_t>(0, kernel.start - last.end);
                 const bool same = kernel.correlation >= 0 && kernel.correlation == last.correlation;
-                if (same) graph.push_back(gap);
-                else if (known && call->second->end <= last.end) queued.push_back(gap);
-                else host.push_back(gap);
+                if (same)
+                    graph.push_back(gap);
+                else if (known && call->second->end <= last.end)
+                    queued.push_back(gap);
+                else
+                    host.push_back(gap);
             }
-            if (known && !call->second->graph && idle && kernel.start >= call->second->start) latency.push_back(kernel.start - call->second->start);
+            if (known && !call->second->graph && idle && kernel.start >= call->second->start)
+                latency.push_back(kernel.start - call->second->start);
             last = {std::max(last.any ? last.end : kernel.end, kernel.end), kernel.correlation, true};
         }
         log_.graph_gaps = summary_of(std::move(graph));
@@ -461,14 +483,16 @@ class ExportReader {
 
     void summarize_messages() {
         for (auto& [thread, list] : messages_) {
-            std::sort(list.begin(), list.end(), [](const Message& a, const Message& b) { return std::tie(a.start, a.end) < std::tie(b.start, b.end); });
+            std::sort(list.begin(), list.end(),
+                      [](const Message& a, const Message& b) { return std::tie(a.start, a.end) < std::tie(b.start, b.end); });
         }
         // The innermost range of the launching thread that was open at the launch: ranges of one thread nest.
         std::map<std::pair<std::int64_t, std::int64_t>, const Message*> message_of;
         for (const auto& [thread, list] : messages_) {
             std::vector<const Message*> open;
             std::size_t next = 0;
-            const auto from = std::lower_bound(calls_made_.begin(), calls_made_.end(), thread, [](const Call& call, std::int64_t t) { return call.thread < t; });
+            const auto from = std::lower_bound(calls_made_.begin(), calls_made_.end(), thread,
+                                               [](const Call& call, std::int64_t t) { return call.thread < t; });
             for (auto call = from; call != calls_made_.end() && call->thread == thread; ++call) {
                 while (next < list.size() && list[next].start <= call->start) open.push_back(&list[next++]);
                 while (!open.empty() && open.back()->end < call->start) open.pop_back();
@@ -483,14 +507,18 @@ class ExportReader {
             const auto found = message_of.find({kernel.process, kernel.correlation});
             const bool known = found != message_of.end() && found->second->bytes >= 0;
             unknown = unknown || !known;
-            groups[{name, found == message_of.end() ? std::string() : found->second->call, known ? found->second->bytes : -1, kernel.grid}].push_back(
-                kernel.end - kernel.start);
+            groups[{name, found == message_of.end() ? std::string() : found->second->call, known ? found->second->bytes : -1,
+                    kernel.grid}]
+                .push_back(kernel.end - kernel.start);
         }
         if (unknown) {
-            remark(log_.warnings, "sizes of some of NCCL's messages are not recorded (they come with NVTX payloads, not from graphs): told apart by channels");
+            remark(log_.warnings,
+                   "sizes of some of NCCL's messages are not recorded (they come with NVTX payloads, not from graphs): told "
+                   "apart by channels");
         }
         for (auto& [key, ns] : groups) {
-            log_.collectives.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::get<3>(key), summary_of(std::move(ns))});
+            log_.collectives.push_back(
+                {std::get<0>(key), std::get<1>(key), std::get<2>(key), std::get<3>(key), summary_of(std::move(ns))});
         }
     }
 
@@ -502,7 +530,7 @@ class ExportReader {
     std::vector<Kernel> kernels_;
     std::vector<Call> calls_made_;
     std::map<std::int64_t, std::vector<Message>> messages_;  // by thread
-    std::int64_t calls_ = 0;  // of the progress handler
+    std::int64_t calls_ = 0;                                 // of the progress handler
 };
 
 }  // namespace
@@ -530,13 +558,15 @@ Expected<NsightExport> read_nsight_export(std::string_view bytes, const std::str
     sqlite3* raw = nullptr;
     const int code = sqlite3_open_v2(":memory:", &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
     const Database db(raw);
-    if (code != SQLITE_OK) return fail(ErrorCode::unavailable, "SQLite can't open a database in memory", name, "free some memory");
+    if (code != SQLITE_OK)
+        return fail(ErrorCode::unavailable, "SQLite can't open a database in memory", name, "free some memory");
     // The database belongs to SQLite then, padded by nothing: its own copy.
     auto* copy = static_cast<unsigned char*>(sqlite3_malloc64(bytes.size()));
     if (copy == nullptr) return fail(ErrorCode::too_large, "does not fit in memory", name, "give the file by its path");
     std::memcpy(copy, bytes.data(), bytes.size());
     const auto size = static_cast<sqlite3_int64>(bytes.size());
-    if (sqlite3_deserialize(db.get(), "main", copy, size, size, SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) != SQLITE_OK) {
+    if (sqlite3_deserialize(db.get(), "main", copy, size, size, SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) !=
+        SQLITE_OK) {
         return fail(ErrorCode::invalid_input, "is no whole SQLite database", name, kHowTo);
     }
     return ExportReader(db.get(), name).read();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logs of other tools into a calibration: logs written from known constants give these constants back, what a log can't tell is said, and
-// a prediction with the result is the one that the constants give.
+// Logs of other tools into a calibration: logs written from known constants give these constants back, what a log can't tell is
+// said, and a prediction with the result is the one that the constants give.
 
 #include "calibration/log_import.h"
 
@@ -25,7 +25,9 @@ const std::string kData = kSource + "/data";
 
 class LogImportTest : public testing::Test {
  protected:
-    LogImportTest() : folder_(std::filesystem::path(testing::TempDir()) / ("log_import_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()))) {
+    LogImportTest()
+        : folder_(std::filesystem::path(testing::TempDir()) /
+                  ("log_import_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()))) {
         std::filesystem::create_directories(folder_);
     }
     ~LogImportTest() override { std::filesystem::remove_all(folder_); }
@@ -47,18 +49,23 @@ class LogImportTest : public testing::Test {
 std::string fixture(const std::string& name) { return kSource + "/tests/fixtures/" + name; }
 
 /// nccl-tests' text of all-reduces over `gpus` GPUs, timed by the model itself under `constants`.
-std::string nccl_text(const model::Machine& machine, const sim::CollectiveConstants& constants, int gpus, const std::vector<std::int64_t>& sizes) {
-    std::string text = "# nccl-tests version 2.17.8 nccl-headers=22809 nccl-library=22809\n# Collective test starting: all_reduce_perf\n# Using devices\n";
-    for (int i = 0; i < gpus; ++i) text += fmt::format("#  Rank {:2} Group  0 Pid   4000 on   box device {:2} [0000:{:02}:00] Board\n", i, i, 10 + i);
-    text += "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n";
+std::string nccl_text(const model::Machine& machine, const sim::CollectiveConstants& constants, int gpus,
+                      const std::vector<std::int64_t>& sizes) {
+    std::string text =
+        "# nccl-tests version 2.17.8 nccl-headers=22809 nccl-library=22809\n# Collective test starting: all_reduce_perf\n# Using "
+        "devices\n";
+    for (int i = 0; i < gpus; ++i)
+        text += fmt::format("#  Rank {:2} Group  0 Pid   4000 on   box device {:2} [0000:{:02}:00] Board\n", i, i, 10 + i);
+    text +=
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n";
     sim::CollectiveModel model(machine, {}, constants);
     for (const std::int64_t bytes : sizes) {
         CollectiveMeasurement row{machine.name, "nccl", model::OperationKind::all_reduce, gpus, bytes, 0};
         const double us = sim::to_us(model.time(request_of(row)).value().total);
         const double algorithm = static_cast<double>(bytes) / us * 1e-3;
         const double bus = algorithm * 2 * (gpus - 1) / gpus;
-        text += fmt::format("{:12} {:13} {:>9} {:>7} {:>7} {:8.2f} {:7.2f} {:7.2f} {:>6} {:8.2f} {:7.2f} {:7.2f} {:>6}\n", bytes, bytes / 2, "bfloat16", "sum", -1, us,
-                            algorithm, bus, 0, us, algorithm, bus, 0);
+        text += fmt::format("{:12} {:13} {:>9} {:>7} {:>7} {:8.2f} {:7.2f} {:7.2f} {:>6} {:8.2f} {:7.2f} {:7.2f} {:>6}\n", bytes,
+                            bytes / 2, "bfloat16", "sum", -1, us, algorithm, bus, 0, us, algorithm, bus, 0);
     }
     return text;
 }
@@ -73,11 +80,13 @@ TEST_F(LogImportTest, Collectives_of_known_constants_are_met_also_at_sizes_that_
     const auto machine = model::find_machine("8x-l40s", kData).value();
     sim::CollectiveConstants truth;
     for (const sim::NamedConstant& constant : sim::named_constants()) {
-        if (constant.name == "staged.ll_trip_us" || constant.name == "peer.ll_trip_us") constant.set(truth, 1.4 * constant.get(truth));
+        if (constant.name == "staged.ll_trip_us" || constant.name == "peer.ll_trip_us")
+            constant.set(truth, 1.4 * constant.get(truth));
         if (constant.name == "kernel_us") constant.set(truth, 6.5);
     }
     std::vector<std::string> logs;
-    for (const int gpus : {2, 4, 8}) logs.push_back(write(fmt::format("{}.txt", gpus), nccl_text(machine, truth, gpus, sizes(8192, 32 << 20, 4))));
+    for (const int gpus : {2, 4, 8})
+        logs.push_back(write(fmt::format("{}.txt", gpus), nccl_text(machine, truth, gpus, sizes(8192, 32 << 20, 4))));
     LogImportOptions asked = options(logs);
     asked.machine = "8x-l40s";
     asked.leave_out = false;
@@ -97,7 +106,9 @@ TEST_F(LogImportTest, Collectives_of_known_constants_are_met_also_at_sizes_that_
     for (const std::int64_t bytes : {std::int64_t{20480}, std::int64_t{200000}, std::int64_t{3} << 20}) {
         const auto request = request_of({machine.name, "nccl", model::OperationKind::all_reduce, 4, bytes, 0});
         const double wanted = sim::to_us(sim::CollectiveModel(machine, {}, truth).time(request).value().total);
-        EXPECT_NEAR(sim::to_us(sim::CollectiveModel(machine, {}, priced->collectives).time(request).value().total) / wanted, 1, 0.06) << bytes;
+        EXPECT_NEAR(sim::to_us(sim::CollectiveModel(machine, {}, priced->collectives).time(request).value().total) / wanted, 1,
+                    0.06)
+            << bytes;
     }
     scenario.machine.name = "another";
     EXPECT_NE(cost_constants_of(*read, scenario, kData)->collective_calibration, "collectives-8x-l40s");
@@ -127,8 +138,11 @@ TEST_F(LogImportTest, Pairs_scale_the_links_that_limit_them_and_others_are_said_
     EXPECT_NEAR(result->links.factors[0].factor, 51.875 / 55.5, 1e-9);
     ASSERT_TRUE(result->machine.has_value());
     EXPECT_TRUE(result->machine->validate().empty());
-    const auto before = model::Router(model::find_machine(asked.machine, kData).value()).gpu_to_gpu(0, 1, model::TransferKind::write)->bottleneck_gb_s;
-    EXPECT_NEAR(model::Router(*result->machine).gpu_to_gpu(0, 1, model::TransferKind::write)->bottleneck_gb_s, before * 51.875 / 55.5, 1e-9);
+    const auto before = model::Router(model::find_machine(asked.machine, kData).value())
+                            .gpu_to_gpu(0, 1, model::TransferKind::write)
+                            ->bottleneck_gb_s;
+    EXPECT_NEAR(model::Router(*result->machine).gpu_to_gpu(0, 1, model::TransferKind::write)->bottleneck_gb_s,
+                before * 51.875 / 55.5, 1e-9);
     EXPECT_THAT(result->notes, testing::Contains(testing::HasSubstr("inter_socket links: these logs do not determine")));
 }
 
@@ -149,7 +163,8 @@ TEST_F(LogImportTest, Launch_costs_of_a_recording_are_taken_where_there_are_enou
 }
 
 /// A log of SGLang whose windows are what the simulator says with kernels `factor` times as slow and this host time.
-std::string served(const std::string& scenario, const model::Edits& edits, double host_us, double factor, const std::vector<int>& batches) {
+std::string served(const std::string& scenario, const model::Edits& edits, double host_us, double factor,
+                   const std::vector<int>& batches) {
     std::string text;
     for (const int batch : batches) {
         model::Edits all = edits;
@@ -162,9 +177,11 @@ std::string served(const std::string& scenario, const model::Edits& edits, doubl
         constants.engines[asked.engine.name]["host.cycle_us"] = host_us;
         const double cycle_ms = sim::Predictor(std::move(constants)).predict(asked).value().cycle_ms;
         for (int window = 0; window < 8; ++window) {
-            text += fmt::format("[2026-03-01 10:00:{:02} TP0] Decode batch, #running-req: {}, #token: {}, token usage: 0.01, accept len: 1.85, accept rate: 0.46, "
-                                "cuda graph: False, gen throughput (token/s): {:.2f}, #queue-req: 0\n",
-                                window, batch, batch * 1024, 1e3 * batch * 1.85 / cycle_ms);
+            text += fmt::format(
+                "[2026-03-01 10:00:{:02} TP0] Decode batch, #running-req: {}, #token: {}, token usage: 0.01, accept len: 1.85, "
+                "accept rate: 0.46, "
+                "cuda graph: False, gen throughput (token/s): {:.2f}, #queue-req: 0\n",
+                window, batch, batch * 1024, 1e3 * batch * 1.85 / cycle_ms);
         }
     }
     return text;
@@ -188,7 +205,8 @@ TEST_F(LogImportTest, Host_work_and_kernels_of_a_served_model_are_found_from_bat
     EXPECT_NEAR(result->serving->kernel_factor, 1.15, 0.05) << to_text(*result);
     EXPECT_NEAR(result->serving->host_us("host.cycle_us"), 4000, 1500);
     for (const ServingResidual& row : result->serving->residuals) EXPECT_LT(std::abs(row.error()), 0.03);
-    EXPECT_EQ(imported_terms(result->calibration)->engines.at("SGLang").at("host.cycle_us"), result->serving->host_us("host.cycle_us"));
+    EXPECT_EQ(imported_terms(result->calibration)->engines.at("SGLang").at("host.cycle_us"),
+              result->serving->host_us("host.cycle_us"));
 }
 
 TEST_F(LogImportTest, A_term_that_the_scenario_sets_is_left_alone) {
@@ -217,7 +235,8 @@ TEST_F(LogImportTest, What_is_missing_is_said_with_what_to_give) {
 }
 
 TEST_F(LogImportTest, The_same_logs_give_the_same_bytes) {
-    LogImportOptions asked = options({fixture("logs/nvbandwidth.json"), fixture("nsight/eager_and_graph.sqlite"), fixture("serving_logs/sglang_eagle3.log")});
+    LogImportOptions asked = options(
+        {fixture("logs/nvbandwidth.json"), fixture("nsight/eager_and_graph.sqlite"), fixture("serving_logs/sglang_eagle3.log")});
     asked.scenario = "kimi-k2.5-eagle3-founding";
     EXPECT_EQ(to_text(import_logs(asked)->calibration), to_text(import_logs(asked)->calibration));
 }

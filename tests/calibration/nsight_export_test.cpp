@@ -96,7 +96,8 @@ TEST(NsightExport, From_memory_and_from_a_file_the_same_is_read) {
 }
 
 TEST(NsightExport, Files_that_lie_are_refused_with_the_place) {
-    EXPECT_THAT(refusal("backwards.sqlite").to_text(), testing::AllOf(testing::HasSubstr("before"), testing::HasSubstr("CUPTI_ACTIVITY_KIND_KERNEL: row 4")));
+    EXPECT_THAT(refusal("backwards.sqlite").to_text(),
+                testing::AllOf(testing::HasSubstr("before"), testing::HasSubstr("CUPTI_ACTIVITY_KIND_KERNEL: row 4")));
     EXPECT_THAT(refusal("column_missing.sqlite").message, testing::HasSubstr("no column streamId"));
     EXPECT_THAT(refusal("words_for_times.sqlite").message, testing::HasSubstr("no whole number"));
     // A view is no table, whatever its name: this one would never end.

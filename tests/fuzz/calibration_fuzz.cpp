@@ -14,6 +14,7 @@
 #include "calibration/cuda_terms.h"
 #include "calibration/gpu_facts.h"
 #include "calibration/imported_terms.h"
+#include "calibration/validation_progress.h"
 
 using namespace draftboard;
 
@@ -72,6 +73,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     if (const auto read = calibration::parse_engine_progress(text, "fuzz.json.partial")) {
         require(calibration::parse_engine_progress(to_json(*read).dump(-1, ' ', false, model::Json::error_handler_t::replace), "again").has_value());
+    }
+    if (const auto read = calibration::parse_validation_progress(text, "fuzz.html.partial")) {
+        const auto written = to_json(*read).dump(-1, ' ', false, model::Json::error_handler_t::replace);
+        require(calibration::parse_validation_progress(written, "again").has_value());
+        for (const auto& [name, one] : read->configurations) (void)calibration::joined(one.profiles);
     }
     if (const auto read = calibration::parse_kernel_measurements(text, "fuzz.csv", {"gpu"})) {
         for (const auto& row : read->rows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a SQLite export of Nsight Systems: what is read has sound numbers and can be shown, what is refused has a place and
-// advice; never a crash, never work without end.
+// Any bytes as a SQLite export of Nsight Systems: what is read has sound numbers and can be shown, what is refused has a place
+// and advice; never a crash, never work without end.
 
 #include <cmath>
 #include <cstdint>
@@ -30,7 +30,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     require(!log->kernels.empty() || log->graphs.count > 0);
     for (const auto& kernel : log->kernels) check(kernel.us);
-    for (const auto& summary : {log->graphs, log->graph_gaps, log->queued_gaps, log->host_gaps, log->kernel_launches, log->launch_intervals, log->launch_latency}) check(summary);
+    for (const auto& summary : {log->graphs, log->graph_gaps, log->queued_gaps, log->host_gaps, log->kernel_launches,
+                                log->launch_intervals, log->launch_latency})
+        check(summary);
     for (const auto& device : log->devices) require(device.collective_us <= device.busy_us && device.busy_us <= device.span_us);
     require(!to_text(*log, "fuzz").empty() && !to_json(*log, "fuzz").dump().empty());
     return 0;

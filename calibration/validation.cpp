@@ -150,7 +150,11 @@ class Validator {
             }
             const auto ok = run_together({list}, done, share);
             if (stopped_) return {};
+            // No device, and nothing that another run could go on from: the environment's error, nobody's failure.
+            const bool nothing = compared_.empty() && progress_.measured_rounds() == 0;
+            if (!ok && nothing && ok.error().code == model::ErrorCode::unavailable) return ok;
             if (!ok && !before.empty()) {
+                if (nothing && first_error_) return tl::unexpected(*first_error_);
                 // Two in a row: the first may have taken the device along.
                 validation_.notes.push_back(fmt::format("stopped: {} failed, then {}; the device may be unusable to this process, --resume goes on without the first",
                                                         before, group));
@@ -159,7 +163,7 @@ class Validator {
             }
             if (!ok) {
                 const std::string what = group + ": " + ok.error().to_text();
-                if (compared_.empty() && progress_.failed.empty() && lists.size() == 1) return ok;  // no GPU, or nothing runs at all
+                if (nothing && lists.size() == 1) return ok;
                 validation_.notes.push_back("not run, " + what);
                 progress_.failed.push_back(what);
                 if (!keep()) return {};

@@ -90,7 +90,7 @@ void run(Options& options, CommandContext& context) {
     if (!validation->complete) {
         for (const std::string& note : validation->notes) context.note(note);
         context.note(partial.empty() ? "stopped; with -o REPORT what was measured is kept" : "stopped; " + partial + " holds what is done, --resume goes on from it");
-        context.exit_code = kInterrupted;
+        context.exit_code = interrupt.flag() ? kInterrupted : kUnavailable;
         return;
     }
     if (!options.output.empty()) {

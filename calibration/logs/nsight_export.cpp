@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -538,6 +539,9 @@ class ExportReader {
 bool is_sqlite(std::string_view bytes) { return bytes.substr(0, kMagic.size()) == kMagic; }
 
 Expected<bool> is_sqlite_file(const std::string& path) {
+    std::error_code ec;
+    // What is read of a pipe is gone for the reader that it is for.
+    if (std::filesystem::exists(path, ec) && !std::filesystem::is_regular_file(path, ec)) return false;
     std::ifstream file(path, std::ios::binary);
     if (!file) return fail(ErrorCode::not_found, "can't be opened", path, "check the path");
     std::string head(kMagic.size(), '\0');

@@ -93,7 +93,7 @@ struct NsightExport {
     std::vector<std::string> warnings;
 };
 
-/// By content: the first bytes of a SQLite database.
+/// By content: the first bytes of a SQLite database. Pipes and the like are none.
 [[nodiscard]] bool is_sqlite(std::string_view bytes);
 [[nodiscard]] model::Expected<bool> is_sqlite_file(const std::string& path);
 

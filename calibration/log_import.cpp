@@ -279,9 +279,10 @@ class Importer {
         if (!options_.source.empty()) lines.push_back(options_.source);
         for (const std::string& log : options_.logs) lines.push_back("imported: " + log);
         if (result_.collectives) {
-            lines.push_back(fmt::format("collectives: {} rows, mean error {:.1f} %, of sizes left out {:.1f} %",
-                                        result_.collectives->points.size(), 100 * result_.collectives->mean_error,
-                                        100 * result_.collectives->held_out_mean_error));
+            const CollectiveFit& fit = *result_.collectives;
+            std::string line = fmt::format("collectives: {} rows, mean error {:.1f} %", fit.points.size(), 100 * fit.mean_error);
+            if (fit.held_out_worst_error > 0) line += fmt::format(", of sizes left out {:.1f} %", 100 * fit.held_out_mean_error);
+            lines.push_back(std::move(line));
         }
         for (const LinkFactor& link : result_.links.factors) {
             lines.push_back(fmt::format("{} links x {:.3f} over {} pairs, in the machine file", model::to_name(link.kind),

@@ -28,10 +28,13 @@ std::string more(std::size_t all) {
 }
 
 std::string collectives_text(const CollectiveFit& fit, const std::vector<std::string>& undetermined) {
-    std::string text = fmt::format(
-        "collectives: {} rows, mean error {:.1f} %, worst {:.1f} %; of sizes left out mean {:.1f} %, worst {:.1f} %\n",
-        fit.points.size(), 100 * fit.mean_error, 100 * fit.worst_error, 100 * fit.held_out_mean_error,
-        100 * fit.held_out_worst_error);
+    std::string text = fmt::format("collectives: {} rows, mean error {:.1f} %, worst {:.1f} %", fit.points.size(),
+                                   100 * fit.mean_error, 100 * fit.worst_error);
+    if (fit.held_out_worst_error > 0) {
+        text += fmt::format("; of sizes left out mean {:.1f} %, worst {:.1f} %", 100 * fit.held_out_mean_error,
+                            100 * fit.held_out_worst_error);
+    }
+    text += "\n";
     text += fmt::format("  {:<26} {:>10} {:>10} {:>8}\n", "constant", "fitted", "before", "+- %");
     for (const FittedConstant& constant : fit.fitted) {
         const bool open = std::find(undetermined.begin(), undetermined.end(), constant.name) != undetermined.end();
@@ -117,6 +120,7 @@ Json to_json(const LogImport& result) {
     Json json = {{"name", result.calibration.name}, {"notes", result.notes}};
     if (result.collectives) {
         const CollectiveFit& fit = *result.collectives;
+        const bool left_out = fit.held_out_worst_error > 0;
         Json constants = Json::array();
         for (const FittedConstant& one : fit.fitted) {
             const bool open =
@@ -138,8 +142,8 @@ Json to_json(const LogImport& result) {
         }
         json["collectives"] = {{"mean_error", fit.mean_error},
                                {"worst_error", fit.worst_error},
-                               {"left_out_mean_error", fit.held_out_mean_error},
-                               {"left_out_worst_error", fit.held_out_worst_error},
+                               {"left_out_mean_error", left_out ? Json(fit.held_out_mean_error) : Json()},
+                               {"left_out_worst_error", left_out ? Json(fit.held_out_worst_error) : Json()},
                                {"constants", std::move(constants)},
                                {"rows", std::move(rows)}};
     }

@@ -187,23 +187,21 @@ Expected<RoundSample> ConfigurationRun::decode(const std::vector<std::vector<int
     return sample;
 }
 
-Expected<void> ConfigurationRun::profile(const std::vector<std::vector<int>>& texts, int tokens) {
+Expected<ProfiledPasses> ConfigurationRun::profile(const std::vector<std::vector<int>>& texts, int tokens) {
+    backend::Profile target_profile;
+    backend::Profile drafter_profile;
     backend::Engine* drafter = drafter_ && has_draft_model(configuration_.method) ? inference_->drafter_engine() : nullptr;
-    inference_->target().set_profile(&target_profile_);
-    if (drafter != nullptr) drafter->set_profile(&drafter_profile_);
+    inference_->target().set_profile(&target_profile);
+    if (drafter != nullptr) drafter->set_profile(&drafter_profile);
     profiling_ = true;
     const auto decoded = decode(texts, tokens);
     profiling_ = false;
     inference_->target().set_profile(nullptr);
     if (drafter != nullptr) drafter->set_profile(nullptr);
     if (!decoded) return tl::unexpected(decoded.error());
-    return {};
-}
-
-ProfiledPasses ConfigurationRun::profiled() const {
     ProfiledPasses passes;
     for (const auto& [name, profile] :
-         {std::pair<const char*, const backend::Profile*>{"target", &target_profile_}, {"drafter", &drafter_profile_}}) {
+         {std::pair<const char*, const backend::Profile*>{"target", &target_profile}, {"drafter", &drafter_profile}}) {
         for (const auto& [key, samples] : profile->passes()) {
             const auto& [pass, sequences, width] = key;
             if (sequences != configuration_.batch || pass == model::Pass::prefill) continue;

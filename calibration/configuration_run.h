@@ -14,17 +14,11 @@
 
 #include "backend/inference.h"
 #include "calibration/measured_model.h"
+#include "calibration/round_sample.h"
 #include "calibration/validation_suite.h"
 #include "model/acceptance.h"
 
 namespace draftboard::calibration {
-
-/// What verification accepted of one text, by depth.
-struct TextAcceptance {
-    double cycles = 0;
-    double hits = 0;
-    std::vector<double> reached;  ///< [i]: cycles that accepted i + 1 drafts or more
-};
 
 /// Acceptance over texts, at most `steps` deep.
 struct MeasuredAcceptance {
@@ -33,20 +27,6 @@ struct MeasuredAcceptance {
     double texts = 0;
 };
 [[nodiscard]] MeasuredAcceptance acceptance_of(const std::vector<TextAcceptance>& texts, int steps);
-
-struct RoundSample {
-    double cycle_us = 0;   ///< mean over counted cycles; 0: none counted
-    double cycles = 0;
-    double disturbed = 0;  ///< share of cycles during which a core was taken away; left out
-    std::vector<TextAcceptance> texts;
-};
-
-/// Medians of a profiled run, by pass: "target"/"drafter", pass, sequences, tokens.
-struct ProfiledPass {
-    std::vector<double> us;
-    std::vector<double> wait_us;
-};
-using ProfiledPasses = std::map<std::tuple<std::string, model::Pass, int, int>, ProfiledPass>;
 
 /// Target and drafter model for all of `configurations`, which are of one model and number of ranks and draft with at most one
 /// model: room for the largest batch, and for texts of `text_length` beside the rows of the widest drafts.
@@ -63,10 +43,8 @@ class ConfigurationRun {
     [[nodiscard]] static model::Expected<ConfigurationRun> open(const SuiteConfiguration& configuration,
                                                                 std::shared_ptr<backend::Inference> engines);
     [[nodiscard]] model::Expected<RoundSample> decode(const std::vector<std::vector<int>>& texts, int tokens);
-    /// decode() with the time of every operation; they are added to what earlier calls measured.
-    [[nodiscard]] model::Expected<void> profile(const std::vector<std::vector<int>>& texts, int tokens);
-    /// Medians of what was profiled, of full batches.
-    [[nodiscard]] ProfiledPasses profiled() const;
+    /// decode() with the time of every operation: medians, of full batches.
+    [[nodiscard]] model::Expected<ProfiledPasses> profile(const std::vector<std::vector<int>>& texts, int tokens);
     /// Whole cycles run on the device.
     [[nodiscard]] bool fused() const { return fused_ != nullptr; }
     [[nodiscard]] backend::Inference& inference() { return *inference_; }
@@ -80,8 +58,6 @@ class ConfigurationRun {
     std::unique_ptr<backend::Drafter> drafter_;  ///< nullptr: plain decoding
     std::unique_ptr<backend::FusedCycle> fused_;  ///< nullptr: the host drives each pass
     bool profiling_ = false;
-    backend::Profile target_profile_;
-    backend::Profile drafter_profile_;
 };
 
 }  // namespace draftboard::calibration

@@ -2,11 +2,13 @@
 #include "calibration/cost_constants.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "calibration/calibration.h"
 #include "calibration/cpu_terms.h"
 #include "calibration/cuda_terms.h"
 #include "calibration/engine_terms.h"
+#include "calibration/imported_terms.h"
 #include "model/data_library.h"
 
 namespace draftboard::calibration {
@@ -40,17 +42,15 @@ model::Expected<sim::CollectiveConstants> load_collective_constants(
     return sim::default_collective_constants();
 }
 
-model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& scenario,
-                                                        const std::string& data_directory) {
+namespace {
+
+/// `calibration` nullptr: datasheet.
+model::Expected<sim::CostConstants> constants_with(const Calibration* calibration, const model::Scenario& scenario,
+                                                   const std::string& data_directory) {
     sim::CostConstants constants;
     std::vector<sim::SharedMemoryConstants> shared_memory;
-    const bool from_machine = scenario.calibration.empty();
-    const std::string& kernels =
-        from_machine ? scenario.machine.calibration : scenario.calibration;
-    if (!kernels.empty()) {
-        auto calibration = find_calibration(kernels, data_directory,
-                                            from_machine ? std::string() : scenario.directory);
-        if (!calibration) return tl::unexpected(calibration.error());
+    std::optional<sim::CollectiveConstants> imported_collectives;
+    if (calibration != nullptr) {
         constants.kernels = calibration->kernels;
         constants.kernel_calibration = calibration->name;
         const auto terms = load_engine_terms(calibration->name, data_directory);
@@ -63,15 +63,43 @@ model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& s
         if (!cuda) return tl::unexpected(cuda.error());
         if (auto applied = apply(*cuda, constants); !applied) return tl::unexpected(applied.error());
         if (auto applied = apply(*cpu, scenario.layout.tensor, constants); !applied) return tl::unexpected(applied.error());
+        auto imported = imported_terms(*calibration);
+        if (!imported) return tl::unexpected(imported.error());
+        if (auto applied = apply(*imported, constants); !applied) return tl::unexpected(applied.error());
+        imported_collectives = std::move(imported->collectives);
     }
+    // Collectives that came with the kernels are this box's own, where they name its machine.
+    const bool own = scenario.collective_calibration.empty() && imported_collectives &&
+                     std::find(imported_collectives->machines.begin(), imported_collectives->machines.end(),
+                               scenario.machine.name) != imported_collectives->machines.end();
     auto collectives =
-        load_collective_constants(scenario.machine, scenario.collective_calibration,
-                                  data_directory, scenario.directory);
+        own ? model::Expected<sim::CollectiveConstants>(std::move(*imported_collectives))
+            : load_collective_constants(scenario.machine, scenario.collective_calibration,
+                                        data_directory, scenario.directory);
     if (!collectives) return tl::unexpected(collectives.error());
     if (!collectives->entries.empty()) constants.collective_calibration = collectives->name;
     constants.collectives = std::move(*collectives);
     constants.collectives.shared_memory = std::move(shared_memory);
     return constants;
+}
+
+}  // namespace
+
+model::Expected<sim::CostConstants> cost_constants_of(const Calibration& calibration, const model::Scenario& scenario,
+                                                      const std::string& data_directory) {
+    return constants_with(&calibration, scenario, data_directory);
+}
+
+model::Expected<sim::CostConstants> load_cost_constants(const model::Scenario& scenario,
+                                                        const std::string& data_directory) {
+    const bool from_machine = scenario.calibration.empty();
+    const std::string& kernels =
+        from_machine ? scenario.machine.calibration : scenario.calibration;
+    if (kernels.empty()) return constants_with(nullptr, scenario, data_directory);
+    auto calibration = find_calibration(kernels, data_directory,
+                                        from_machine ? std::string() : scenario.directory);
+    if (!calibration) return tl::unexpected(calibration.error());
+    return constants_with(&*calibration, scenario, data_directory);
 }
 
 }  // namespace draftboard::calibration

@@ -76,13 +76,6 @@ Json lists_json(const std::vector<std::vector<float>>& lists_of) {
     return outer;
 }
 
-std::optional<Pass> pass_from_name(std::string_view name) {
-    for (const Pass pass : kPasses) {
-        if (to_name(pass) == name) return pass;
-    }
-    return std::nullopt;
-}
-
 void read_passes(const JsonReader& list, EngineMeasurements& measurements) {
     const std::size_t count = list.size();
     if (count > kMaxEntries) {
@@ -165,6 +158,13 @@ void read_cycles(const JsonReader& list, EngineMeasurements& measurements) {
 }
 
 }  // namespace
+
+std::optional<Pass> pass_from_name(std::string_view name) {
+    for (const Pass pass : kPasses) {
+        if (to_name(pass) == name) return pass;
+    }
+    return std::nullopt;
+}
 
 double median_of(std::vector<double> samples) {
     if (samples.empty()) return 0;

@@ -8,7 +8,9 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "calibration/cpu_machine.h"
@@ -87,6 +89,9 @@ struct EngineMeasurements {
     std::vector<EngineCollectiveSample> collectives;
     std::vector<EngineHostSample> hosts;
 };
+
+/// By to_name(); nothing: no such pass.
+[[nodiscard]] std::optional<model::Pass> pass_from_name(std::string_view name);
 
 /// Median of unsorted samples; 0 without any.
 [[nodiscard]] double median_of(std::vector<double> samples);

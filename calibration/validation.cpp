@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -58,8 +59,7 @@ struct Entry {
     SuiteConfiguration configuration;
     std::size_t number = 0;  ///< in the suite
     std::unique_ptr<ConfigurationRun> run;
-    std::vector<RoundSample> rounds;
-    std::vector<RoundSample> repeated;
+    ConfigurationProgress* measured = nullptr;  ///< in the progress
     bool repeats = false;
 };
 
@@ -108,20 +108,14 @@ class Validator {
 
     Expected<Validation> run() {
         if (auto ok = prepare(); !ok) return tl::unexpected(ok.error());
+        if (auto ok = go_on(); !ok) return tl::unexpected(ok.error());
         const auto lists = engines_of_suite();
         if (!options_.device.is_gpu()) {
             if (auto ok = run_together(lists, 0, 1); !ok) return tl::unexpected(ok.error());
+        } else if (auto ok = run_in_turn(lists); !ok) {
+            return tl::unexpected(ok.error());
         }
-        double done = 0;
-        for (const auto& list : lists) {
-            if (!options_.device.is_gpu()) break;
-            const double share = static_cast<double>(list.second.size()) / static_cast<double>(suite_.configurations.size());
-            if (auto ok = run_together({list}, done, share); !ok) {
-                if (compared_.empty()) return tl::unexpected(ok.error());  // no GPU, or nothing runs at all
-                validation_.notes.push_back(fmt::format("not run, {}: {}", suite_.configurations[list.second.front()].group_name(), ok.error().to_text()));
-            }
-            done += share;
-        }
+        validation_.complete = !stopped_;
         std::stable_sort(compared_.begin(), compared_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
         for (auto& one : compared_) validation_.results.push_back(std::move(one.second));
         validation_.groups = group_results(validation_.results);
@@ -142,14 +136,91 @@ class Validator {
         if (callback_) callback_(begun_ + share * part_, what);
     }
 
+    /// One model's engines after another, as they have room. A failure ends its engines' turn and is kept.
+    Expected<void> run_in_turn(const EngineLists& lists) {
+        double done = 0;
+        std::string before;  // the failure of the engines just before these
+        for (const auto& list : lists) {
+            const double share = static_cast<double>(list.second.size()) / static_cast<double>(suite_.configurations.size());
+            const std::string group = engines_name(list.first);
+            if (progress_.has_failed(group)) {
+                validation_.notes.push_back("not run, failed before: " + group);
+                done += share;
+                continue;
+            }
+            const auto ok = run_together({list}, done, share);
+            if (stopped_) return {};
+            // No device, and nothing that another run could go on from: the environment's error, nobody's failure.
+            const bool nothing = compared_.empty() && progress_.measured_rounds() == 0;
+            if (!ok && nothing && ok.error().code == model::ErrorCode::unavailable) return ok;
+            if (!ok && !before.empty()) {
+                if (nothing && first_error_) return tl::unexpected(*first_error_);
+                // Two in a row: the first may have taken the device along.
+                validation_.notes.push_back(fmt::format("stopped: {} failed, then {}; the device may be unusable to this process, --resume goes on without the first",
+                                                        before, group));
+                stopped_ = true;
+                return {};
+            }
+            if (!ok) {
+                const std::string what = group + ": " + ok.error().to_text();
+                if (nothing && lists.size() == 1) return ok;
+                validation_.notes.push_back("not run, " + what);
+                progress_.failed.push_back(what);
+                if (!keep()) return {};
+                first_error_ = first_error_ ? first_error_ : ok.error();
+            }
+            before = ok ? std::string() : group;
+            done += share;
+        }
+        if (compared_.empty() && first_error_) return tl::unexpected(*first_error_);
+        return {};
+    }
+
+    static std::string engines_name(const EnginesKey& key) {
+        const auto& [model, ranks, launch, method] = key;
+        return fmt::format("{} r{} {} {}", model, ranks, launch, to_name(method));
+    }
+
+    /// Takes up what an earlier run measured.
+    Expected<void> go_on() {
+        progress_ = options_.progress;
+        const std::string settings = validation_settings(suite_);
+        if (progress_.settings.empty()) {
+            progress_.settings = settings;
+            progress_.box = box_;
+        }
+        if (progress_.settings != settings) {
+            return model::fail(model::ErrorCode::invalid_input, "was measured for another suite: " + progress_.settings, suite_.name,
+                               "give the same suite, or start again");
+        }
+        if (progress_.box == box_) return {};
+        return model::fail(model::ErrorCode::invalid_input, "was measured on another box, or one that has changed: " + changes(progress_.box, box_), suite_.name,
+                           "go on where it began, or start again");
+    }
+
+    /// What of two boxes' own descriptions differs.
+    static std::string changes(const Json& then, const Json& now) {
+        std::string out;
+        for (const auto& change : Json::diff(then, now)) {
+            if (out.size() < 200) out += (out.empty() ? "" : ", ") + change.value("path", std::string("/")).substr(0, 60);
+        }
+        return out;
+    }
+
+    /// After everything that was measured; false: the caller of all wants it to end here.
+    bool keep() {
+        if (options_.keep && !options_.keep(progress_)) stopped_ = true;
+        return !stopped_;
+    }
+
     /// These engines' configurations, from opening to comparing.
     Expected<void> run_together(const EngineLists& lists, double begun, double part) {
         begun_ = begun;
         part_ = part;
         entries_.clear();
         if (auto ok = open_runs(lists); !ok) return ok;
-        if (auto ok = measure_acceptance(); !ok) return ok;
-        if (auto ok = run_rounds(); !ok) return ok;
+        if (auto ok = measure_acceptance(); !ok || stopped_) return ok;
+        if (auto ok = run_rounds(); !ok || stopped_) return ok;
         for (Entry& entry : entries_) {
             if (auto ok = compare(entry); !ok) return ok;
         }
@@ -203,6 +274,7 @@ class Validator {
                                suite_.name, "choose a suite for this machine");
         }
         validation_.environment = to_json(facts);
+        box_ = Json{{"cpu", here->name}, {"cores", here->cores}};
         return {};
     }
 
@@ -222,6 +294,7 @@ class Validator {
         validation_.environment = model::Json{{"device", "cuda"}, {"machine", suite_.machine}, {"gpu", calibration_.gpu.name}};
         const auto now = probe_gpus();
         if (now) validation_.environment["boards"] = to_json(*now);
+        box_ = now ? constant_facts(*now) : Json();
         if (now && cuda.has("gpu") && cuda.at("gpu").value().is_object()) {
             for (const std::string& changed : differences(gpu_facts_from_json(cuda.at("gpu")), *now)) {
                 validation_.notes.push_back("this is not the box of the calibration: " + changed);
@@ -229,6 +302,15 @@ class Validator {
         }
         if (!problems.empty()) return tl::unexpected(to_error(problems, options_.calibration));
         return {};
+    }
+
+    /// What of a box stays the same from one hour to the next: driver, boards and links; not its clocks, nor links that rest.
+    static Json constant_facts(const GpuFacts& facts) {
+        Json boards = Json::array();
+        for (const GpuBoard& board : facts.boards) {
+            boards.push_back({{"name", board.name}, {"uuid", board.uuid}, {"pcie_width", board.pcie_width}, {"nvlinks", board.nvlinks}, {"power_limit_w", board.power_limit_w}});
+        }
+        return {{"driver", facts.driver}, {"boards", std::move(boards)}};
     }
 
     /// A prompt of this length is continued by `tokens`, so that the mean context is the configuration's.
@@ -283,6 +365,7 @@ class Validator {
                 entry.configuration = suite_.configurations[number];
                 entry.number = number;
                 entry.run = std::make_unique<ConfigurationRun>(std::move(*run));
+                entry.measured = &progress_.configurations[fmt::format("{}: {}", number, entry.configuration.name())];
                 entry.repeats = suite_.repeat > 0 && number % static_cast<std::size_t>(suite_.repeat) == 0;
                 entries_.push_back(std::move(entry));
             }
@@ -325,6 +408,11 @@ class Validator {
             const auto open = std::find_if(entries_.begin(), entries_.end(), [&, wanted = key](const Entry& entry) {
                 return entry.configuration.method != SpeculationMethod::none && key_of(entry.configuration) == wanted;
             });
+            const std::string name = acceptance_name(one);
+            if (const auto known = progress_.acceptance.find(name); known != progress_.acceptance.end()) {
+                acceptance_[key] = known->second;
+                continue;
+            }
             std::shared_ptr<backend::Inference> engines;
             if (options_.device.is_gpu()) {
                 engines = open->run->shared_inference();
@@ -338,7 +426,9 @@ class Validator {
             const auto texts = texts_for(PromptHalf::calibration, run->inference(), prompt_length(one));
             auto sample = run->decode(texts, suite_.tokens);
             if (!sample) return tl::unexpected(sample.error());
+            progress_.acceptance[name] = sample->texts;
             acceptance_[key] = std::move(sample->texts);
+            if (!keep()) return {};
         }
         for (Entry& entry : entries_) {
             if (routing_.contains(entry.configuration.model_label())) continue;
@@ -357,29 +447,43 @@ class Validator {
 
     Expected<void> run_rounds() {
         const double total = static_cast<double>(suite_.rounds) + 1;
+        const auto has = [](const auto& list, int index) { return list.size() > static_cast<std::size_t>(index); };
         for (int round = 0; round < suite_.rounds; ++round) {
             std::size_t number = 0;
             for (Entry& entry : entries_) {
                 const double within = static_cast<double>(number++) / static_cast<double>(entries_.size());
                 tell(0.2 + 0.7 * (round + within) / total, fmt::format("round {}: {}", round + 1, entry.configuration.name()));
-                const auto texts = round_texts(entry, round);
-                auto sample = entry.run->decode(texts, suite_.tokens);
-                if (!sample) return tl::unexpected(sample.error());
-                entry.rounds.push_back(std::move(*sample));
-            }
-            for (Entry& entry : entries_) {  // the second runs, apart from the first ones
-                if (!entry.repeats) continue;
+                if (has(entry.measured->rounds, round)) continue;
                 auto sample = entry.run->decode(round_texts(entry, round), suite_.tokens);
                 if (!sample) return tl::unexpected(sample.error());
-                entry.repeated.push_back(std::move(*sample));
+                entry.measured->rounds.push_back(std::move(*sample));
+                if (!keep()) return {};
+            }
+            for (Entry& entry : entries_) {  // the second runs, apart from the first ones
+                if (!entry.repeats || has(entry.measured->repeated, round)) continue;
+                auto sample = entry.run->decode(round_texts(entry, round), suite_.tokens);
+                if (!sample) return tl::unexpected(sample.error());
+                entry.measured->repeated.push_back(std::move(*sample));
+                if (!keep()) return {};
             }
             // Operations are looked at in some of the rounds, so that no single moment of the machine decides.
             if (round % kProfileEvery != 0) continue;
             for (Entry& entry : entries_) {
-                if (auto ok = entry.run->profile(round_texts(entry, round), suite_.tokens); !ok) return ok;
+                if (has(entry.measured->profiles, round / kProfileEvery)) continue;
+                auto profile = entry.run->profile(round_texts(entry, round), suite_.tokens);
+                if (!profile) return tl::unexpected(profile.error());
+                entry.measured->profiles.push_back(std::move(*profile));
+                if (!keep()) return {};
             }
         }
         return {};
+    }
+
+    /// What acceptance is kept under: the drafter at its deepest.
+    static std::string acceptance_name(const SuiteConfiguration& one) {
+        std::string rates;
+        for (const double rate : one.scripted_rates) rates += fmt::format(" {:g}", rate);
+        return fmt::format("{} c{} {}{}", one.model_label(), one.context, one.drafter(), rates);
     }
 
     std::vector<std::vector<int>> round_texts(Entry& entry, int round) const {
@@ -396,7 +500,7 @@ class Validator {
     Expected<void> compare(Entry& entry) {
         const SuiteConfiguration& one = entry.configuration;
         tell(0.95, "comparing " + one.name());
-        const Rate rate = rate_of(entry.rounds, one);
+        const Rate rate = rate_of(entry.measured->rounds, one);
         if (!(rate.cycle_us > 0)) {
             return model::fail(model::ErrorCode::invalid_input, "no cycle of a full batch was run", one.name(), "raise the suite's tokens or prompts");
         }
@@ -408,7 +512,7 @@ class Validator {
         result.measured_length = rate.length;
         result.spread = rate.spread;
         result.disturbed = rate.disturbed;
-        if (entry.repeats) result.repeated = rate_of(entry.repeated, one).tokens_per_s;
+        if (entry.repeats) result.repeated = rate_of(entry.measured->repeated, one).tokens_per_s;
         if (one.held_out && !result.unseen) {
             validation_.notes.push_back(one.name() + " is marked as held out, but the calibration measured its pass");
         }
@@ -431,9 +535,14 @@ class Validator {
         result.predicted_cycle_us = predicted->prediction.cycle_ms * 1e3;
         result.predicted_length = one.method == SpeculationMethod::none ? 1.0 : inputs.acceptance.length;
         result.terms = predicted->prediction.terms;
-        compare_operations(predicted->passes, entry.run->profiled(), result);
+        compare_operations(predicted->passes, joined(entry.measured->profiles), result);
         compared_.emplace_back(entry.number, std::move(result));
         return {};
+    }
+
+    static double predicted_us(const sim::PricedOperation& priced) {
+        if (priced.fused) return 0;
+        return sim::to_us(priced.collective ? priced.latency + priced.transport : priced.kernel);
     }
 
     void compare_operations(const std::vector<sim::SimulatedPass>& passes, const ProfiledPasses& profiled, ConfigurationResult& result) const {
@@ -450,6 +559,7 @@ class Validator {
             if (measured == profiled.end()) continue;
             const std::string prefix = plain ? "plain" : drafter ? "draft" : "verify";
             const auto& operations = pass.priced.plan.operations;
+            const std::size_t begun = result.timeline.size();
             for (std::size_t i = 0; i < operations.size() && i < measured->second.us.size(); ++i) {
                 const double us = measured->second.us[i] - clock_us_;
                 const double wait = measured->second.wait_us[i];
@@ -458,17 +568,20 @@ class Validator {
                 terms[term] += std::max(us, 0.0) * pass.repeat;
                 if (collective) terms[prefix + ".collectives.wait"] += wait * pass.repeat;
                 accounted += (std::max(us, 0.0) + wait) * pass.repeat;
+                result.timeline.push_back({operations[i].key(kind), collective ? "collectives" : std::string(to_name(sim::term_of(operations[i]))),
+                                           predicted_us(pass.priced.operations[i]), std::max(us, 0.0), wait});
                 // What runs inside of another kernel has no time of its own; launched one by one, times hold the host's launches.
                 if (us < kLeastMeasuredUs || pass.priced.operations[i].fused || one.launch == "eager") continue;
                 OperationComparison comparison;
                 comparison.key = operations[i].key(kind);
                 comparison.engine = drafter ? "drafter" : "target";
-                const sim::PricedOperation& priced = pass.priced.operations[i];
-                comparison.predicted_us = sim::to_us(priced.collective ? priced.latency + priced.transport : priced.kernel);
+                comparison.predicted_us = predicted_us(pass.priced.operations[i]);
                 comparison.measured_us = us;
                 comparison.relative_uncertainty = pass.priced.info[i].relative_uncertainty;
                 result.operations.push_back(std::move(comparison));
             }
+            const std::vector<TimelineOperation> once(result.timeline.begin() + static_cast<std::ptrdiff_t>(begun), result.timeline.end());
+            for (int i = 1; i < pass.repeat; ++i) result.timeline.insert(result.timeline.end(), once.begin(), once.end());
         }
         for (const auto& [name, us] : terms) result.measured_terms.emplace_back(name, us);
         result.measured_terms.emplace_back("launch and host", std::max(0.0, result.measured_cycle_us - accounted));
@@ -489,6 +602,10 @@ class Validator {
     std::vector<std::pair<std::size_t, ConfigurationResult>> compared_;  // with their numbers in the suite
     double begun_ = 0;  // of the whole: share that is done before these engines' turn, and their own
     double part_ = 1;
+    ValidationProgress progress_;
+    Json box_;              // as the machine describes itself now
+    bool stopped_ = false;  // asked to, or after a failure
+    std::optional<model::Error> first_error_;
     Validation validation_;
 };
 
@@ -555,6 +672,14 @@ ValidationSummary Validation::summary() const {
     s.noise_floor = quantile_of(repeats, 0.5);
     s.repeated = static_cast<int>(repeats.size());
     return s;
+}
+
+std::string validation_settings(const Suite& suite) {
+    std::string text = fmt::format("suite {} on {} ({}{}), {} rounds of {} texts and {} tokens, repeat {}", suite.name, suite.device, suite.machine,
+                                   suite.peer_access ? "" : ", no peer access", suite.rounds, suite.prompts_per_round, suite.tokens, suite.repeat);
+    for (const std::string& prompts : suite.prompts) text += ", " + prompts;
+    for (const SuiteConfiguration& one : suite.configurations) text += "; " + one.name();
+    return text;
 }
 
 Expected<Validation> validate_suite(const Suite& suite, const ValidationOptions& options, const ValidationCallback& callback) {

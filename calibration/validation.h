@@ -20,6 +20,7 @@
 
 #include "calibration/calibration.h"
 #include "calibration/measured_model.h"
+#include "calibration/validation_progress.h"
 #include "calibration/validation_suite.h"
 #include "sim/prediction.h"
 
@@ -33,6 +34,15 @@ struct OperationComparison {
     double relative_uncertainty = 0;
     [[nodiscard]] double error() const { return predicted_us / measured_us - 1; }
     [[nodiscard]] bool inside() const;  ///< of its 90 % interval
+};
+
+/// One operation of a cycle in its place.
+struct TimelineOperation {
+    std::string key;
+    std::string term;           ///< "experts", "collectives", ...
+    double predicted_us = 0;
+    double measured_us = 0;
+    double measured_wait_us = 0;
 };
 
 struct ConfigurationResult {
@@ -50,6 +60,7 @@ struct ConfigurationResult {
     std::vector<sim::Term> terms;                        ///< predicted
     std::vector<std::pair<std::string, double>> measured_terms;  ///< the same names where both have them, us a cycle
     std::vector<OperationComparison> operations;
+    std::vector<TimelineOperation> timeline;  ///< of a cycle, in the order in which it runs; empty: no pass was profiled
     [[nodiscard]] double error() const { return predicted.value / measured - 1; }
     [[nodiscard]] bool inside() const { return measured >= predicted.low && measured <= predicted.high; }
 };
@@ -88,6 +99,7 @@ struct Validation {
     std::vector<ConfigurationResult> results;  ///< in the suite's order
     std::vector<GroupResult> groups;
     std::vector<std::string> notes;
+    bool complete = true;                      ///< else it was asked to stop, or stopped after a failure
     [[nodiscard]] bool within_bound() const;
     [[nodiscard]] ValidationSummary summary() const;
 };
@@ -97,13 +109,21 @@ struct ValidationOptions {
     std::string calibration;      ///< path or shipped name
     std::string data_directory;
     double bound = 0.08;
+    ValidationProgress progress = {};  ///< of an earlier run with these settings, to go on from
+    /// Called after everything that was measured, with all of it; false: stop.
+    std::function<bool(const ValidationProgress&)> keep = {};
 };
+
+/// What a progress must have been asked for to go on from.
+[[nodiscard]] std::string validation_settings(const Suite& suite);
 
 /// Progress: share done, and what is being done.
 using ValidationCallback = std::function<void(double share, const std::string& what)>;
 
 /// The CPU's engines all run side by side, round after round. A GPU holds one model's at a time: configurations of the same
-/// engines take their turns within a round.
+/// engines take their turns within a round. Engines that fail on a GPU may leave it unusable to this process: the next ones are still
+/// tried, and where these fail too it stops and holds that failure against nobody, so that a run that goes on tries them again.
+/// Errors: those of the suite and calibration; a progress of other settings or another box; on a CPU, engines that fail.
 [[nodiscard]] model::Expected<Validation> validate_suite(const Suite& suite, const ValidationOptions& options,
                                                        const ValidationCallback& callback);
 

@@ -9,6 +9,7 @@
 
 #include "calibration/engine_measurements.h"
 #include "calibration/parity_plot.h"
+#include "calibration/timeline_plot.h"
 
 namespace draftboard::calibration {
 
@@ -24,7 +25,7 @@ constexpr const char* kStyle = R"(<style>
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; } th, td { text-align: right; padding: .2rem .5rem; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 600; } .scroll { overflow-x: auto; }
+th:first-child, td:first-child { text-align: left; } td:not(:first-child) { white-space: nowrap; } th { color: var(--soft); font-weight: 600; } .scroll { overflow-x: auto; }
 .tiles { display: flex; flex-wrap: wrap; gap: .8rem; padding: 0; list-style: none; } .tiles li { border: 1px solid var(--line); border-radius: .5rem; padding: .5rem .8rem; min-width: 9rem; }
 .tiles b { display: block; font-size: 1.3rem; } .soft { color: var(--soft); } .verdict { font-weight: 600; }
 svg { width: 100%; max-width: 46rem; height: auto; } svg text { fill: var(--ink); font-size: 12px; } svg text.small { fill: var(--soft); font-size: 11px; }
@@ -32,6 +33,13 @@ svg { width: 100%; max-width: 46rem; height: auto; } svg text { fill: var(--ink)
 .seen { fill: none; stroke: var(--seen); stroke-width: 2; } .unseen { fill: var(--unseen); } .predicted { fill: var(--seen); } .measured { fill: var(--unseen); } .plot { max-width: 32rem; }
 </style>
 )";
+
+/// The page's rules and the timelines', in one element.
+std::string page_style() {
+    std::string style = kStyle;
+    style.insert(style.find("</style>"), timeline_style());
+    return style;
+}
 
 std::string percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
 std::string unsigned_percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
@@ -59,14 +67,19 @@ std::string verdict(const Validation& validation, const ValidationSummary& s) {
                        unsigned_percent(s.median_error), unsigned_percent(validation.bound));
 }
 
+/// The name that a measured term has: transport and latency of collectives are one, launches and host too.
+std::string term_name(std::string name) {
+    if (name.ends_with(".collectives.latency") || name.ends_with(".collectives.transport")) name.resize(name.rfind('.'));
+    if (name.ends_with(".launch") || name == "host") name = "launch and host";
+    return name;
+}
+
 /// Predicted terms under the names that measured ones have.
 std::vector<Bar> bars_of(const ConfigurationResult& result) {
     std::map<std::string, Bar> bars;
     for (const auto& [name, us] : result.measured_terms) bars[name].measured += us;
     for (const sim::Term& term : result.terms) {
-        std::string name = term.name;
-        if (name.ends_with(".collectives.latency") || name.ends_with(".collectives.transport")) name.resize(name.rfind('.'));
-        if (name.ends_with(".launch") || name == "host") name = "launch and host";
+        const std::string name = term_name(term.name);
         bars[name].predicted += term.ms * 1e3;
     }
     std::vector<Bar> out;
@@ -75,6 +88,70 @@ std::vector<Bar> bars_of(const ConfigurationResult& result) {
         if (bar.predicted > 0 || bar.measured > 0) out.push_back(bar);
     }
     return out;
+}
+
+/// A cycle as two lanes; what operations do not take is the rest, at the end.
+std::string timelines(const ConfigurationResult& result) {
+    TimelineLane predicted{"predicted", {}};
+    TimelineLane measured{"measured", {}};
+    double predicted_us = 0;
+    double measured_us = 0;
+    for (const TimelineOperation& operation : result.timeline) {
+        predicted.blocks.push_back({operation.key, operation.term, operation.predicted_us});
+        measured.blocks.push_back({operation.key, operation.term, operation.measured_us});
+        measured.blocks.push_back({operation.key + ", waiting", "wait", operation.measured_wait_us});
+        predicted_us += operation.predicted_us;
+        measured_us += operation.measured_us + operation.measured_wait_us;
+    }
+    predicted.blocks.push_back({"launch, waiting and host", "rest", result.predicted_cycle_us - predicted_us});
+    measured.blocks.push_back({"launch and host", "rest", result.measured_cycle_us - measured_us});
+    return timeline_plot({predicted, measured}, "us");
+}
+
+/// Terms of one configuration: predicted, measured, and how far the prediction of it is from a measurement.
+std::string term_table(const ConfigurationResult& result) {
+    std::map<std::string, sim::Coverage> coverage;
+    for (const sim::Term& term : result.terms) {
+        std::string name = term_name(term.name);
+        const auto [at, fresh] = coverage.try_emplace(name, term.coverage);
+        if (!fresh) at->second = std::max(at->second, term.coverage);  // the farther one
+    }
+    std::string html = "<table><tr><th>term</th><th>predicted us</th><th>measured</th><th>error</th><th>of the cycle</th><th>coverage</th></tr>\n";
+    auto bars = bars_of(result);
+    std::stable_sort(bars.begin(), bars.end(), [](const Bar& a, const Bar& b) { return std::abs(a.predicted - a.measured) > std::abs(b.predicted - b.measured); });
+    for (const Bar& bar : bars) {
+        const auto known = coverage.find(bar.name);
+        html += fmt::format("<tr><td>{}</td><td>{:.1f}</td><td>{:.1f}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", html_escaped(bar.name), bar.predicted, bar.measured,
+                            bar.measured > 0 ? percent(bar.predicted / bar.measured - 1) : "-",
+                            result.measured_cycle_us > 0 ? percent((bar.predicted - bar.measured) / result.measured_cycle_us) : "-",
+                            known == coverage.end() ? "-" : std::string(sim::to_name(known->second)));
+    }
+    return html + "</table>\n";
+}
+
+/// Each term over all configurations that have it.
+std::string all_terms_table(const Validation& validation) {
+    struct Group {
+        std::vector<double> errors;
+        std::vector<double> shares;  ///< of the error in the measured cycle
+    };
+    std::map<std::string, Group> groups;
+    for (const ConfigurationResult& result : validation.results) {
+        for (const Bar& bar : bars_of(result)) {
+            if (!(bar.measured > 0) || !(result.measured_cycle_us > 0)) continue;
+            groups[bar.name].errors.push_back(bar.predicted / bar.measured - 1);
+            groups[bar.name].shares.push_back((bar.predicted - bar.measured) / result.measured_cycle_us);
+        }
+    }
+    std::string html = "<table><tr><th>term</th><th>configurations</th><th>median |error|</th><th>bias</th><th>bias, of the cycle</th></tr>\n";
+    for (auto& [name, group] : groups) {
+        const std::size_t count = group.errors.size();
+        const double bias = median_of(group.errors);
+        for (double& error : group.errors) error = std::abs(error);
+        html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", html_escaped(name), count, unsigned_percent(median_of(group.errors)),
+                            percent(bias), percent(median_of(group.shares)));
+    }
+    return html + "</table>\n";
 }
 
 std::string configuration_table(const std::vector<const ConfigurationResult*>& results) {
@@ -94,12 +171,12 @@ std::string configuration_table(const std::vector<const ConfigurationResult*>& r
 std::string operation_table(const std::vector<OperationRow>& rows) {
     std::string html =
         "<div class=\"scroll\"><table><tr><th>operation</th><th>seen</th><th>measured us</th><th>predicted</th><th>median |error|</th><th>bias</th>"
-        "<th>share of time</th></tr>\n";
+        "<th>in the interval</th><th>share of time</th></tr>\n";
     for (std::size_t i = 0; i < rows.size() && i < kMostOperationRows; ++i) {
         const OperationRow& row = rows[i];
-        html += fmt::format("<tr><td>{}</td><td>{}</td><td>{:.2f}</td><td>{:.2f}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", html_escaped(row.key),
+        html += fmt::format("<tr><td>{}</td><td>{}</td><td>{:.2f}</td><td>{:.2f}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", html_escaped(row.key),
                             row.count, row.measured_us, row.predicted_us, unsigned_percent(row.median_error), percent(row.bias),
-                            unsigned_percent(row.share));
+                            unsigned_percent(row.coverage_90), unsigned_percent(row.share));
     }
     html += "</table></div>\n";
     if (rows.size() > kMostOperationRows) html += fmt::format("<p class=\"soft\">{} more with smaller weighted errors</p>\n", rows.size() - kMostOperationRows);
@@ -151,7 +228,7 @@ std::string validation_html(const Validation& validation) {
     const ValidationSummary s = validation.summary();
     const auto results = worst_first(validation);
     std::string html = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">";
-    html += fmt::format("<title>Draftboard validation: {}</title>\n{}</head><body>\n", html_escaped(validation.suite.name), kStyle);
+    html += fmt::format("<title>Draftboard validation: {}</title>\n{}</head><body>\n", html_escaped(validation.suite.name), page_style());
     html += fmt::format("<h1>Predicted against measured: {}</h1>\n<p>{}</p>\n<p class=\"verdict\">{}</p>\n", html_escaped(validation.suite.name),
                         html_escaped(validation.suite.description), html_escaped(verdict(validation, s)));
     html += "<ul class=\"tiles\">\n";
@@ -185,9 +262,13 @@ std::string validation_html(const Validation& validation) {
 
     if (!results.empty()) {
         html += fmt::format("<h2>Where the time goes in the worst case: {}</h2>\n", html_escaped(results.front()->configuration.name()));
+        html += timelines(*results.front());
         html += bar_chart(bars_of(*results.front()), "us a cycle");
         html += "<p class=\"soft\">Upper bars predicted, lower bars measured. Measured operations carry their clock and are medians, so they need not add "
-                "up to the cycle.</p>\n";
+                "up to the cycle. In the timelines an operation's block is its time alone; what is predicted to be waiting stands with launches and host "
+                "at the end.</p>\n";
+        html += term_table(*results.front());
+        html += "<h2>Errors by term</h2>\n" + all_terms_table(validation);
     }
     std::vector<ParityPoint> operations;
     for (const OperationRow& row : operation_rows(validation)) operations.push_back({row.measured_us, row.predicted_us, 0, 0, true, row.key});

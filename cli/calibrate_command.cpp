@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// `draftboard calibrate import`: a calibration file from measured kernel tables, with a fit report.
-// Measuring here is calibrate_cpu.h, reading logs of links calibrate_read.h.
+// `draftboard calibrate import`: a calibration file from measured kernel tables, with a fit report; without --gpu from logs of other
+// tools (calibrate_import.h). Measuring here is calibrate_cpu.h, reading logs without a fit calibrate_read.h.
 
 #include <memory>
 
 #include "calibration/calibration.h"
 #include "calibration/fit_report.h"
 #include "cli/calibrate_cpu.h"
+#include "cli/calibrate_import.h"
 #include "cli/calibrate_read.h"
 #include "cli/command.h"
 
@@ -18,6 +19,7 @@ struct CalibrateImportOptions {
     calibration::ImportOptions import;
     std::string scale_from;
     std::string output;
+    ImportLogOptions logs;
 };
 
 model::Json fits_json(const calibration::ImportResult& result) {
@@ -37,6 +39,14 @@ model::Json fits_json(const calibration::ImportResult& result) {
 }
 
 void run_import(CalibrateImportOptions& options, CommandContext& context) {
+    if (options.import.gpu.empty()) {
+        ImportLogOptions logs = options.logs;
+        logs.import.logs = options.import.files;
+        logs.import.name = options.import.name;
+        logs.import.source = options.import.source;
+        logs.output = options.output;
+        return import_logs(logs, context);
+    }
     calibration::Calibration base;
     if (!options.scale_from.empty()) {
         auto found = calibration::find_calibration(options.scale_from, context.data_directory);
@@ -66,14 +76,17 @@ void add_calibrate_command(CLI::App& app, CommandContext& context) {
     add_calibrate_read(*calibrate, context);
 
     auto options = std::make_shared<CalibrateImportOptions>();
-    CLI::App* import = calibrate->add_subcommand("import", "Fit kernel tables (CSV) into a calibration file");
-    import->add_option("files", options->import.files, "Measured tables; see docs/kernels.md for their columns");
-    import->add_option("--gpu", options->import.gpu, "The GPU that they were measured on")->required();
+    CLI::App* import = calibrate->add_subcommand("import", "Fit logs of other tools, or kernel tables (CSV, with --gpu), into a calibration file");
+    import->add_option("files", options->import.files,
+                       "Logs of nccl-tests, nvbandwidth, p2pBandwidthLatencyTest, SGLang, vLLM, exports of Nsight Systems (docs/validation.md); "
+                       "with --gpu measured tables (docs/kernels.md)");
+    import->add_option("--gpu", options->import.gpu, "Kernel tables: the GPU that they were measured on");
     import->add_option("--name", options->import.name, "Name of the calibration (default: the GPU's)");
     import->add_option("--source", options->import.source, "Who measured, and under which terms");
     import->add_option("--scale-from", options->scale_from,
                        "Move what is not measured from this calibration, by datasheet ratios");
     import->add_option("-o,--output", options->output, "Write the calibration file");
+    add_import_log_options(*import, options->logs);
     import->callback([options, &context] { run_import(*options, context); });
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "calibration/logs/log_report.h"
+#include "calibration/logs/nsight_export.h"
 #include "calibration/logs/read_log.h"
 
 namespace draftboard::cli {
@@ -17,6 +18,17 @@ void run(const std::vector<std::string>& files, CommandContext& context) {
     std::string text;
     bool found = false;
     for (const std::string& file : files) {
+        if (file != "-" && calibration::is_sqlite_file(file).value_or(false)) {  // of any size: not read into memory
+            const auto recorded = calibration::load_nsight_export(file);
+            if (!recorded) {
+                context.report(recorded.error());
+            } else if (context.json) {
+                logs.push_back(calibration::to_json(*recorded, file));
+            } else {
+                text += (text.empty() ? "" : "\n") + calibration::to_text(*recorded, file);
+            }
+            continue;
+        }
         const auto bytes = read_input(file);
         if (!bytes) {
             context.report(bytes.error());
@@ -44,7 +56,7 @@ void run(const std::vector<std::string>& files, CommandContext& context) {
 void add_calibrate_read(CLI::App& calibrate, CommandContext& context) {
     auto files = std::make_shared<std::vector<std::string>>();
     CLI::App* read =
-        calibrate.add_subcommand("read", "What logs of nccl-tests, nvbandwidth, p2pBandwidthLatencyTest or NCCL's tuning say");
+        calibrate.add_subcommand("read", "What logs of nccl-tests, nvbandwidth, p2pBandwidthLatencyTest, NCCL's tuning or Nsight Systems' SQLite exports say");
     read->add_option("logs", *files, "The logs; - is standard input. See docs/importing.md")->required();
     read->callback([files, &context] { run(*files, context); });
 }

@@ -13,6 +13,7 @@ namespace draftboard::cli {
 struct Question {
     std::string scenario;
     model::Edits edits;
+    std::string calibration;  ///< empty: the scenario's
 };
 
 struct Answer {
@@ -21,7 +22,7 @@ struct Answer {
     sim::Prediction prediction;
 };
 
-/// The positional SCENARIO and the repeatable --set.
+/// The positional SCENARIO the repeatable --set, and --calibration.
 void add_question(CLI::App& command, Question& question);
 
 [[nodiscard]] model::Expected<Answer> answer(const Question& question,

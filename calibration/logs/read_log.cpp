@@ -12,7 +12,7 @@ namespace {
 
 using model::ErrorCode;
 
-const char* const kKnown = "read are nccl-tests, nvbandwidth, p2pBandwidthLatencyTest and NCCL's tuning tables";
+const char* const kKnown = "read are nccl-tests, nvbandwidth, p2pBandwidthLatencyTest, NCCL's tuning tables and SQLite exports of Nsight Systems";
 
 // The first line on which each tool shows itself; 0: nowhere.
 struct Marks {

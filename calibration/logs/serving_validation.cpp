@@ -184,7 +184,8 @@ model::Expected<ServingValidation> validate_serving_log(ServingLog log, const Se
     auto base = model::load_scenario(options.scenario, options.data_directory, options.edits);
     if (!base) return tl::unexpected(base.error());
     out.scenario = base->name;
-    auto constants = load_cost_constants(*base, options.data_directory);
+    auto constants = options.constants != nullptr ? model::Expected<sim::CostConstants>(*options.constants)
+                                                  : load_cost_constants(*base, options.data_directory);
     if (!constants) return tl::unexpected(constants.error());
     sim::Predictor predictor(std::move(*constants));
     for (const BatchSummary& batch : batches) {

@@ -58,6 +58,7 @@ struct ServingValidationOptions {
     model::Edits edits;
     std::string data_directory;
     double bound = 0.15;
+    const sim::CostConstants* constants = nullptr;  ///< in place of those that the scenario names
 };
 
 /// Errors: no batch size with kFewWindows windows; a log that speculates and a scenario that does not; those of the scenario.

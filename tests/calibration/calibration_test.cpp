@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibration/calibration.h"
+#include "calibration/cuda_terms.h"
+#include "calibration/engine_measurements.h"
+#include "calibration/imported_terms.h"
 
 #include <cmath>
 #include <filesystem>
@@ -143,6 +146,37 @@ TEST(ShippedCalibrations, Importing_the_published_tables_again_gives_the_shipped
         EXPECT_NEAR(entries.at(key).bandwidth_gb_s / constants.bandwidth_gb_s, 1, 1e-3) << key;
         EXPECT_NEAR(entries.at(key).fixed_us, constants.fixed_us, 1e-3 * constants.fixed_us + 1e-3) << key;
     }
+}
+
+TEST(Calibration, The_fixtures_that_fuzzing_starts_from_are_read_with_all_their_sections) {
+    const std::string folder = std::string(DRAFTBOARD_SOURCE_DIR) + "/tests/fixtures/calibrations/";
+    const auto cuda = load_calibration(folder + "cuda.json");
+    ASSERT_TRUE(cuda.has_value()) << cuda.error().to_text();
+    EXPECT_EQ(cuda_terms(*cuda)->engines.size(), 2U);
+    const auto imported = load_calibration(folder + "imported.json");
+    ASSERT_TRUE(imported.has_value()) << imported.error().to_text();
+    const auto terms = imported_terms(*imported);
+    ASSERT_TRUE(terms.has_value()) << terms.error().to_text();
+    EXPECT_EQ(terms->collectives->machines, std::vector<std::string>{"8x-l40s"});
+    EXPECT_EQ(terms->engines.at("SGLang").at("host.cycle_us"), 3000);
+    const auto text = model::read_file(folder + "progress_cuda.json");
+    const auto progress = parse_engine_progress(*text, "progress_cuda.json");
+    ASSERT_TRUE(progress.has_value()) << progress.error().to_text();
+    EXPECT_EQ(progress->measurements.cycles.size(), 1U);
+    EXPECT_EQ(progress->failed.size(), 1U);
+}
+
+TEST(Calibration, Imported_constants_that_do_not_exist_or_are_out_of_range_are_refused_with_their_place) {
+    auto calibration = load_calibration(std::string(DRAFTBOARD_SOURCE_DIR) + "/tests/fixtures/calibrations/imported.json").value();
+    auto broken = calibration;
+    broken.unknown["imported"]["host"]["host.coffee_us"] = 3;
+    EXPECT_NE(imported_terms(broken).error().to_text().find("/imported/host/host.coffee_us"), std::string::npos);
+    broken = calibration;
+    broken.unknown["imported"]["engines"]["SGLang"]["host.cycle_us"] = -1;
+    EXPECT_FALSE(imported_terms(broken).has_value());
+    broken = calibration;
+    broken.unknown["imported"]["collectives"]["constants"]["kernel_us"] = "soon";
+    EXPECT_FALSE(imported_terms(broken).has_value());
 }
 
 }  // namespace

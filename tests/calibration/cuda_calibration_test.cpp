@@ -85,6 +85,52 @@ TEST(CudaCalibration, IsMeasuredInStepsAndFittedWithoutADevice) {
     }
     EXPECT_TRUE(validated->results[1].unseen);
     EXPECT_FALSE(validated->results[0].unseen);
+
+    // Stopped after five measurements, kept as text, gone on from there: nothing is measured twice.
+    std::string kept_text;
+    int measured = 0;
+    validation.keep = [&](const ValidationProgress& so_far) {
+        kept_text = to_json(so_far).dump();
+        return ++measured < 5;
+    };
+    const auto broken_off = validate_suite(*suite, validation, {});
+    ASSERT_TRUE(broken_off.has_value()) << broken_off.error().to_text();
+    EXPECT_FALSE(broken_off->complete);
+    validation.progress = parse_validation_progress(kept_text, "kept").value();
+    const ValidationProgress before = validation.progress;
+    int more = 0;
+    ValidationProgress last;
+    validation.keep = [&](const ValidationProgress& so_far) {
+        last = so_far;
+        ++more;
+        return true;
+    };
+    const auto gone_on = validate_suite(*suite, validation, {});
+    ASSERT_TRUE(gone_on.has_value()) << gone_on.error().to_text();
+    EXPECT_TRUE(gone_on->complete);
+    EXPECT_EQ(gone_on->results.size(), 4U);
+    // Each of 4 configurations: 2 rounds and 1 profile; 3 of them draft.
+    EXPECT_EQ(measured + more, 4 * 3 + 3);
+    for (const auto& [name, one] : before.configurations) {
+        for (std::size_t i = 0; i < one.rounds.size(); ++i) EXPECT_EQ(last.configurations.at(name).rounds[i].cycle_us, one.rounds[i].cycle_us) << name;
+    }
+
+    // A model that can't be opened is written down; the others are run, and it is not tried again.
+    Suite with_failure = *suite;
+    with_failure.configurations[3].model = "no-such-model";
+    validation.progress = {};
+    const auto partly = validate_suite(with_failure, validation, {});
+    ASSERT_TRUE(partly.has_value()) << partly.error().to_text();
+    EXPECT_EQ(partly->results.size(), 3U);
+    ASSERT_EQ(last.failed.size(), 1U);
+    EXPECT_NE(last.failed[0].find("no-such-model"), std::string::npos);
+    validation.progress = last;
+    more = 0;
+    const auto again = validate_suite(with_failure, validation, {});
+    ASSERT_TRUE(again.has_value());
+    EXPECT_EQ(again->results.size(), 3U);
+    EXPECT_EQ(more, 0);
+    EXPECT_FALSE(validate_suite(*suite, validation, {}).has_value());  // another suite
     // The same measurements give the same bytes.
     EXPECT_EQ(text, to_text(fit_measurements(options, *kept)->calibration));
 }

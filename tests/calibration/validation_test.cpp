@@ -11,6 +11,7 @@
 #include "calibration/cpu_texts.h"
 #include "calibration/cuda_calibration.h"
 #include "calibration/parity_plot.h"
+#include "calibration/timeline_plot.h"
 #include "calibration/validation_report.h"
 #include "model/machine_json.h"
 
@@ -34,6 +35,7 @@ ConfigurationResult result(int group, model::SpeculationMethod method, int steps
     one.operations = {{"verify/L01/moe.experts", "target", 12, 10, 0.1}, {"verify/L02/moe.experts", "target", 8, 10, 0.2}};
     one.measured_terms = {{"verify.experts", 300}};
     one.terms = {{"verify.experts", 0.32, 0, 0, sim::Coverage::measured}};
+    one.timeline = {{"verify/L01/moe.experts", "experts", 12, 10, 0}, {"verify/L01/<reduce>", "collectives", 5, 6, 2}};
     return one;
 }
 
@@ -98,6 +100,54 @@ TEST(ValidationReport, Puts_the_layers_of_one_role_into_one_row) {
     EXPECT_NEAR(rows[0].bias, 0, 1e-12);
     // of each pair one lies in its interval, see above
     EXPECT_NEAR(rows[0].coverage_90, 0.5, 1e-12);
+}
+
+TEST(ValidationReport, Draws_both_timelines_of_the_worst_case_and_says_where_the_rest_goes) {
+    const std::string html = validation_html(sample());
+    // 1050 us predicted, of which operations take 12 + 5; 1000 measured, 10 + 6 + 2 waiting.
+    EXPECT_THAT(html, HasSubstr("launch, waiting and host: 1033 us"));
+    EXPECT_THAT(html, HasSubstr("launch and host: 982 us"));
+    EXPECT_THAT(html, HasSubstr("verify/L01/&lt;reduce&gt;, waiting: 2 us"));
+    // 320 us predicted of 300: +6.7 %, and 2 % of the cycle.
+    EXPECT_THAT(html, HasSubstr("<td>verify.experts</td><td>320.0</td><td>300.0</td><td>+6.7 %</td><td>+2.0 %</td><td>measured</td>"));
+}
+
+TEST(TimelinePlot, Joins_what_is_too_narrow_to_be_seen_and_keeps_the_sum) {
+    TimelineLane lane{"predicted", {}};
+    for (int i = 0; i < 20000; ++i) lane.blocks.push_back({"a", i % 2 == 0 ? "experts" : "dense", 1});
+    const std::string svg = timeline_plot({lane}, "us");
+    EXPECT_LT(svg.size(), 600'000U);
+    EXPECT_THAT(svg, HasSubstr(">2e+04</text>"));
+    EXPECT_THAT(timeline_plot({}, "us"), HasSubstr("no timeline"));
+}
+
+TEST(ValidationProgress, Is_read_as_it_was_written_and_refused_where_it_is_broken) {
+    ValidationProgress progress;
+    progress.settings = "s";
+    progress.box = {{"cpu", "x"}};
+    progress.failed = {"a r1 full none: out of memory"};
+    progress.acceptance["k"] = {{3, 4, {2, 1}}};
+    progress.configurations["0: c"].rounds = {{10, 5, 0.1, {{3, 4, {2}}}}};
+    progress.configurations["0: c"].profiles = {{{{"target", model::Pass::verify, 1, 3}, {{1, 2}, {0, 0.5}}}}};
+    const auto text = to_json(progress).dump();
+    const auto read = parse_validation_progress(text, "p");
+    ASSERT_TRUE(read) << read.error().to_text();
+    EXPECT_EQ(to_json(*read).dump(), text);
+    EXPECT_TRUE(read->has_failed("a r1 full none"));
+    EXPECT_FALSE(read->has_failed("a r1"));
+    for (const auto& [from, to] : {std::pair<std::string, std::string>{"\"verify\"", "\"guess\""}, {"[2.0]", "[-2.0]"}, {"\"cycles\":5.0", "\"cycles\":\"5\""}}) {
+        std::string broken = text;
+        ASSERT_NE(broken.find(from), std::string::npos) << from;
+        broken.replace(broken.find(from), from.size(), to);
+        EXPECT_FALSE(parse_validation_progress(broken, "p")) << to;
+    }
+}
+
+TEST(ValidationProgress, Profiles_of_several_rounds_are_joined_by_their_medians) {
+    const ProfiledPasses::key_type key{"target", model::Pass::verify, 1, 3};
+    const auto both = joined({{{key, {{1, 10}, {0, 0}}}}, {{key, {{3, 20}, {0, 2}}}}});
+    EXPECT_EQ(both.at(key).us, (std::vector<double>{2, 15}));
+    EXPECT_EQ(both.at(key).wait_us, (std::vector<double>{0, 1}));
 }
 
 TEST(ParityPlot, Draws_each_point_that_can_be_drawn) {

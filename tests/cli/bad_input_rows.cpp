@@ -40,6 +40,7 @@ std::vector<FileCommand> file_commands() {
         {"run_synthetic", {"run", "--synthetic", "{file}", "--layers", "1", "--prompt", "x"}},
         {"acceptance_prompts", {"acceptance", "tiny-kimi", "--speculation", "ngram", "--prompts", "{file}"}},
         {"calibrate_read", {"calibrate", "read", "{file}"}},
+        {"calibrate_import", {"calibrate", "import", "{file}", "--machine", "8x-l40s"}},
         {"validate_log", {"validate", "--log", "{file}", "--scenario", kScenario}},
         {"validate_suite", {"validate", "{file}", "--calibration", "rtx-pro-6000"}},
         {"validate_calibration", {"validate", "cpu-quick", "--calibration", "{file}"}},

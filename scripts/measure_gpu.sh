@@ -8,13 +8,14 @@ source scripts/common.sh
 
 usage() {
     cat <<'TEXT'
-usage: scripts/measure_gpu.sh [--build DIR] [--out DIR] [tests] [bench] [speed] [sanitize]
+usage: scripts/measure_gpu.sh [--build DIR] [--out DIR] [tests] [bench] [speed] [sanitize] [loop]
 
 Runs the sections named, or all of them, with what is built in DIR (default: build), and writes their output to --out (default: gpu-results):
   tests     cuda_matrix_tests, cuda_attention_tests, cuda_collective_tests, cuda_engine_tests
   bench     cuda_matrices_bench, cuda_attention_bench, cuda_collectives_bench (with two GPUs or more also without peer access)
   speed     draftboard run over big models' shapes with random weights, each operation beside the read ceiling
   sanitize  compute-sanitizer's memcheck and racecheck over the engine's small tests
+  loop      draftboard calibrate --device cuda, then draftboard validate h200-1 with what it found
 Build first: cmake --build build --target all cuda_matrices_bench cuda_attention_bench cuda_collectives_bench
 TEXT
 }
@@ -27,12 +28,12 @@ while (( $# > 0 )); do
         --help | -h) usage; exit 0 ;;
         --build) build=${2:?}; shift ;;
         --out) out=${2:?}; shift ;;
-        tests | bench | speed | sanitize) sections+=("$1") ;;
-        *) die "unknown argument '$1'" "the sections are tests, bench, speed and sanitize" "see scripts/measure_gpu.sh --help" 2 ;;
+        tests | bench | speed | sanitize | loop) sections+=("$1") ;;
+        *) die "unknown argument '$1'" "the sections are tests, bench, speed, sanitize and loop" "see scripts/measure_gpu.sh --help" 2 ;;
     esac
     shift
 done
-(( ${#sections[@]} > 0 )) || sections=(tests bench speed sanitize)
+(( ${#sections[@]} > 0 )) || sections=(tests bench speed sanitize loop)
 chosen() { [[ " ${sections[*]} " == *" $1 "* ]]; }
 mkdir -p "$out"
 
@@ -92,6 +93,13 @@ if chosen sanitize; then
         keep "sanitize_$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/cuda_engine_tests" \
             --gtest_filter="$small" --gtest_brief=1
     done
+fi
+
+if chosen loop; then
+    calibration=$out/h200.json
+    keep calibrate "$build/cli/draftboard" calibrate --device cuda -o "$calibration"
+    [[ -f $calibration ]] || keep calibrate_resumed "$build/cli/draftboard" calibrate --device cuda -o "$calibration" --resume
+    keep validation "$build/cli/draftboard" validate h200-1 --device cuda --calibration "$calibration" -o "$out/validation.html"
 fi
 
 if (( ${#failed[@]} > 0 )); then

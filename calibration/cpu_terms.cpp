@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "calibration/host_terms.h"
+
 namespace draftboard::calibration {
 
 using model::Expected;
@@ -18,7 +20,6 @@ using model::JsonReader;
 namespace {
 
 constexpr int kMaxRanks = 1024;
-constexpr std::string_view kRunSigma = "host.run_sigma";
 constexpr std::string_view kFamily = "cpu";
 
 void read_host(const JsonReader& list, CpuTerms& terms) {
@@ -28,20 +29,7 @@ void read_host(const JsonReader& list, CpuTerms& terms) {
         CpuHostTerms one;
         one.ranks = static_cast<int>(entry.integer("ranks", 1, kMaxRanks));
         if (!terms.host.empty() && one.ranks <= terms.host.back().ranks) entry.problem("ranks", "must grow from entry to entry");
-        for (const auto& item : entry.value().items()) {
-            if (item.key() == "ranks") continue;
-            if (item.key() == kRunSigma) {
-                one.values[item.key()] = entry.number(item.key(), 0, 2);
-                continue;
-            }
-            const auto& table = sim::host_constant_table();
-            const auto known = std::find_if(table.begin(), table.end(), [&](const auto& info) { return info.name == item.key(); });
-            if (known == table.end()) {
-                entry.problem(item.key().substr(0, 80), "is no host constant");
-            } else {
-                one.values[item.key()] = entry.number(item.key(), known->low, known->high);
-            }
-        }
+        one.values = read_host_terms(entry, true, "ranks");
         terms.host.push_back(std::move(one));
     }
 }

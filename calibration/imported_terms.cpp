@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibration/imported_terms.h"
 
-#include <algorithm>
+#include "calibration/host_terms.h"
 
 namespace draftboard::calibration {
 
@@ -13,22 +13,6 @@ namespace {
 
 constexpr std::size_t kMaxEngines = 64;
 
-std::map<std::string, double> read_constants(const JsonReader& reader) {
-    std::map<std::string, double> values;
-    if (!reader.expect_object()) return values;
-    const auto& table = sim::host_constant_table();
-    for (const auto& item : reader.value().items()) {
-        const std::string& name = item.key();
-        const auto known = std::find_if(table.begin(), table.end(), [&](const auto& info) { return info.name == name; });
-        if (known == table.end()) {
-            reader.problem(name.substr(0, 80), "is no host constant");
-        } else {
-            values[name] = reader.number(name, known->low, known->high);
-        }
-    }
-    return values;
-}
-
 }  // namespace
 
 Expected<ImportedTerms> imported_terms(const Calibration& calibration) {
@@ -38,13 +22,13 @@ Expected<ImportedTerms> imported_terms(const Calibration& calibration) {
     if (!reader.has("imported")) return terms;
     const JsonReader imported = reader.at("imported");
     if (imported.expect_object()) {
-        if (imported.has("host")) terms.host = read_constants(imported.at("host"));
+        if (imported.has("host")) terms.host = read_host_terms(imported.at("host"), false);
         if (imported.has("engines") && imported.at("engines").expect_object()) {
             const JsonReader engines = imported.at("engines");
             if (engines.value().size() > kMaxEngines) engines.problem("", "has too many entries");
             for (const auto& item : engines.value().items()) {
                 if (terms.engines.size() >= kMaxEngines) break;
-                terms.engines[item.key()] = read_constants(engines.at(item.key()));
+                terms.engines[item.key()] = read_host_terms(engines.at(item.key()), false);
             }
         }
     }

@@ -179,17 +179,7 @@ Expected<void> apply(const CpuTerms& terms, int ranks, sim::CostConstants& const
     if (terms.empty()) return {};
     constants.collectives.shared_memory = terms.collectives;
     if (terms.host.empty()) return {};
-    auto values = host_between(terms.host, ranks);
-    const auto sigma = values.find(std::string(kRunSigma));
-    if (sigma != values.end()) {
-        constants.host.run_sigma = sigma->second;
-        values.erase(sigma);
-    }
-    auto host = sim::with_overrides(constants.host, values);
-    if (!host) return tl::unexpected(host.error());
-    constants.host = *host;
-    constants.host.coverage = sim::Coverage::measured;
-    return {};
+    return apply_host_terms(host_between(terms.host, ranks), constants.host);
 }
 
 }  // namespace draftboard::calibration

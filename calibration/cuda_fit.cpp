@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -241,10 +240,8 @@ sim::HostConstants host_of(const CudaTerms& terms, std::string_view engine) {
 }
 
 double clamped(std::string_view name, double value) {
-    for (const auto& info : sim::host_constant_table()) {
-        if (info.name == name) return std::clamp(value, info.low, info.high);
-    }
-    return value;
+    const auto* info = sim::find_host_constant(name);
+    return info == nullptr ? value : std::clamp(value, info->low, info->high);
 }
 
 double device_cost(const EngineMeasurements& measurements, const char* name) {

@@ -9,12 +9,6 @@ using model::Expected;
 using model::Json;
 using model::JsonReader;
 
-namespace {
-
-constexpr std::size_t kMaxEngines = 64;
-
-}  // namespace
-
 Expected<CudaTerms> cuda_terms(const Calibration& calibration) {
     CudaTerms terms;
     std::vector<model::Problem> problems;
@@ -23,14 +17,7 @@ Expected<CudaTerms> cuda_terms(const Calibration& calibration) {
     const JsonReader cuda = reader.at("cuda");
     if (cuda.expect_object()) {
         if (cuda.has("host")) terms.host = read_host_terms(cuda.at("host"), true);
-        if (cuda.has("engines") && cuda.at("engines").expect_object()) {
-            const JsonReader engines = cuda.at("engines");
-            if (engines.value().size() > kMaxEngines) engines.problem("", "has too many entries");
-            for (const auto& item : engines.value().items()) {
-                if (terms.engines.size() >= kMaxEngines) break;
-                terms.engines[item.key()] = read_host_terms(engines.at(item.key()), false);
-            }
-        }
+        if (cuda.has("engines")) terms.engines = read_engine_terms(cuda.at("engines"));
     }
     if (!problems.empty()) return tl::unexpected(to_error(problems, calibration.name));
     return terms;
@@ -45,16 +32,7 @@ void set_cuda_terms(Calibration& calibration, const CudaTerms& terms) {
 
 Expected<void> apply(const CudaTerms& terms, sim::CostConstants& constants) {
     if (terms.empty()) return {};
-    auto values = terms.host;
-    const auto sigma = values.find(std::string(kRunSigma));
-    if (sigma != values.end()) {
-        constants.host.run_sigma = sigma->second;
-        values.erase(sigma);
-    }
-    auto host = sim::with_overrides(constants.host, values);
-    if (!host) return tl::unexpected(host.error());
-    constants.host = *host;
-    constants.host.coverage = sim::Coverage::measured;
+    if (auto applied = apply_host_terms(terms.host, constants.host); !applied) return applied;
     for (const auto& [engine, own] : terms.engines) constants.engines[engine] = own;
     return {};
 }

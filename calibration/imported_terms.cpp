@@ -9,12 +9,6 @@ using model::Expected;
 using model::Json;
 using model::JsonReader;
 
-namespace {
-
-constexpr std::size_t kMaxEngines = 64;
-
-}  // namespace
-
 Expected<ImportedTerms> imported_terms(const Calibration& calibration) {
     ImportedTerms terms;
     std::vector<model::Problem> problems;
@@ -23,14 +17,7 @@ Expected<ImportedTerms> imported_terms(const Calibration& calibration) {
     const JsonReader imported = reader.at("imported");
     if (imported.expect_object()) {
         if (imported.has("host")) terms.host = read_host_terms(imported.at("host"), false);
-        if (imported.has("engines") && imported.at("engines").expect_object()) {
-            const JsonReader engines = imported.at("engines");
-            if (engines.value().size() > kMaxEngines) engines.problem("", "has too many entries");
-            for (const auto& item : engines.value().items()) {
-                if (terms.engines.size() >= kMaxEngines) break;
-                terms.engines[item.key()] = read_host_terms(engines.at(item.key()), false);
-            }
-        }
+        if (imported.has("engines")) terms.engines = read_engine_terms(imported.at("engines"));
     }
     if (!problems.empty()) return tl::unexpected(to_error(problems, calibration.name));
     if (imported.has("collectives")) {

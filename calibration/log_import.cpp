@@ -76,12 +76,10 @@ void add_recorded(const std::string& file, const NsightExport& log, const sim::H
         {"host.eager_launch_us", {&log.launch_intervals, false}},
         {"host.graph_launch_us", {&log.graph_launches, false}},
         {"host.launch_latency_us", {&log.launch_latency, true}}};  // least of it: later starts waited for something
-    const auto& table = sim::host_constant_table();
     for (const auto& [name, what] : kTerms) {
         const auto& [us, least] = what;
-        const auto info = std::find_if(table.begin(), table.end(),
-                                       [&, wanted = std::string(name)](const auto& one) { return one.name == wanted; });
-        if (info == table.end()) continue;
+        const auto* info = sim::find_host_constant(name);
+        if (info == nullptr) continue;
         RecordedTerm term{name, before.*(info->field), least ? us->p10 : us->median, us->count, us->p10, us->p90, false, file};
         term.determined = us->count >= kFewRecorded && term.value >= info->low && term.value <= info->high;
         const auto same =

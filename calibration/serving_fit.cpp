@@ -113,8 +113,7 @@ Expected<ServingFit> fit_serving_logs(const std::vector<ServingLog>& logs, const
     ServingFit fit;
     fit.engine = scenario->engine.name;
 
-    const auto& table = sim::host_constant_table();
-    const auto info = std::find_if(table.begin(), table.end(), [&](const auto& one) { return one.name == host; });
+    const auto* info = sim::find_host_constant(host);
     const double start_us = (*before).*(info->field);
     const bool host_free = scenario->constants.count(host) == 0 && !scenario->engine.name.empty();
     const bool factor_free = !options.constants.kernels.entries.empty();

@@ -66,16 +66,20 @@ const std::vector<HostConstantInfo>& host_constant_table() {
     return table;
 }
 
+const HostConstantInfo* find_host_constant(std::string_view name) {
+    for (const HostConstantInfo& info : host_constant_table()) {
+        if (info.name == name) return &info;
+    }
+    return nullptr;
+}
+
 model::Expected<HostConstants> with_overrides(HostConstants constants,
                                               const std::map<std::string, double>& overrides) {
     for (const auto& [name, value] : overrides) {
-        const HostConstantInfo* found = nullptr;
-        std::vector<std::string> known;
-        for (const HostConstantInfo& info : host_constant_table()) {
-            known.push_back(info.name);
-            if (info.name == name) found = &info;
-        }
+        const HostConstantInfo* found = find_host_constant(name);
         if (found == nullptr) {
+            std::vector<std::string> known;
+            for (const HostConstantInfo& info : host_constant_table()) known.push_back(info.name);
             const auto near = model::nearest_names(name, known);
             return model::fail(model::ErrorCode::not_found, "no such constant",
                                "/constants/" + name,

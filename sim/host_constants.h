@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/error.h"
@@ -72,6 +73,9 @@ struct HostConstantInfo {
 
 /// All constants with range, meaning and source; the order of reports.
 [[nodiscard]] const std::vector<HostConstantInfo>& host_constant_table();
+
+/// By name; nullptr: there is none.
+[[nodiscard]] const HostConstantInfo* find_host_constant(std::string_view name);
 
 /// Replaces by name; an unknown name or a value out of range is an error that lists the known ones.
 [[nodiscard]] model::Expected<HostConstants> with_overrides(

@@ -383,7 +383,6 @@ KernelTime KernelModel::price(const model::Operation& operation, double near_sha
     const Terms terms = terms_of(constants, work, false);
     const double occupied = std::max(terms.bytes, terms.flops);
     time.occupied_us = occupied < time.us ? occupied : time.us;
-    time.fixed_us = std::min(time.us, constants.fixed_us * residual_factor(constants.residuals, work.m));
     time.key = match.entry->key;
     time.coverage = constants.coverage;
     double error = constants.relative_error;

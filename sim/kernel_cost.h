@@ -96,7 +96,6 @@ using ImplementationChoice = std::map<std::string, std::string>;
 struct KernelTime {
     double us = 0;
     double occupied_us = 0;  ///< max(b, f), at most us: what a kernel beside it can't use meanwhile
-    double fixed_us = 0;     ///< of us, what does not depend on bytes, flops or items
     double relative_uncertainty = 0;
     double common_uncertainty = 0;  ///< of a pass's operations of this entry together
     Coverage coverage = Coverage::datasheet;
